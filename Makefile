@@ -1,0 +1,73 @@
+# v4sim: `make demo` shows what the project does, `make test` tests it. Both set up .venv by themselves.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+  command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+  && { echo $$p; break; }; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+SAMPLE := traces/v4traces/data/sample.parquet
+DEMO_RUN := demo-run
+
+# A venv that is half made, was moved with its checkout, or has lost its Python is made anew:
+# it is whole only if its Python runs and it says that it was made for this folder.
+ifneq ($(shell $(BIN)/python -c '' >/dev/null 2>&1 && cat $(VENV)/.made-for 2>/dev/null),$(CURDIR))
+STALE := stale
+endif
+
+.PHONY: help demo test check format bench sample profiles clean stale
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.base ## replay the bundled sample trace and write its report
+	@$(BIN)/v4sim replay $(SAMPLE) --output $(DEMO_RUN) --check --force
+	@echo "report: $(CURDIR)/$(DEMO_RUN)/report.html"
+
+test: $(VENV)/.dev ## run the tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev ## what CI runs: format, lint, types, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.dev ## rewrite the sources in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.base ## time whole processes on the public traces; writes bench/results.json (BENCH_ARGS=--help)
+	$(BIN)/python bench/run.py $(BENCH_ARGS)
+
+sample: $(VENV)/.base ## make the bundled sample trace again, byte for byte
+	$(BIN)/v4traces synth --sessions 64 --seed 1 --output $(SAMPLE) --force
+
+profiles: $(VENV)/.profiles ## make the built-in reference profiles again from the published kernel tables
+	$(BIN)/v4calib import aiconfigurator
+
+clean: ## remove the venv, caches and the demo run
+	rm -rf $(VENV) $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: an install is repeated when what it depends on has changed, and never otherwise.
+$(VENV)/.made-for: $(STALE)
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; install one, or: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@echo "setting up $(VENV) with $(PYTHON)" >&2
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a venv; on Debian: apt-get install python3-venv" >&2; exit 2; }
+	@echo "$(CURDIR)" > $@
+
+$(VENV)/.base: $(VENV)/.made-for pyproject.toml constraints.txt
+	@echo "installing v4sim into $(VENV)" >&2
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.profiles: $(VENV)/.base
+	@$(PIP) --editable '.[aiconfigurator]'
+	@touch $@
