@@ -1,0 +1,144 @@
+"""Writes `trace.parquet`: streaming by row group, whole or not at all.
+
+Rows go to a hidden file beside the target. On a clean exit the result is read back through every law
+(`read_table`) and only then renamed, so a trace that exists is a trace that holds. Same rows and
+metadata give the same bytes, whatever the sizes of the batches they were appended in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from v4traces.errors import TraceError
+from v4traces.read import load
+from v4traces.rows import CallRow, TraceMetadata
+from v4traces.schema import COLUMNS, METADATA_KEY, arrow_schema
+
+ROW_GROUP_ROWS = 65_536
+
+
+class TraceWriter:
+    """Context manager that writes one file.
+
+    `append` may be called any number of times; `metadata` may be replaced until the end, so that
+    counts known only then can go into its notes. Leaving with an exception leaves nothing behind.
+    """
+
+    def __init__(self, path: str | Path, metadata: TraceMetadata, *, force: bool = False) -> None:
+        self.metadata = metadata
+        self.num_rows = 0
+        self._path = Path(path)
+        self._force = force
+        self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
+        self._buffer: list[CallRow] = []
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> TraceWriter:
+        self._refuse_overwrite()
+        if not self._path.parent.is_dir():
+            raise TraceError(
+                f"the folder {self._path.parent} does not exist. Make it, or name another output."
+            )
+        try:
+            self._writer = pq.ParquetWriter(self._partial, arrow_schema(), compression="zstd")
+        except OSError as error:
+            raise TraceError(f"{self._path} cannot be written ({error.strerror or error}).") from None
+        return self
+
+    def append(self, rows: Iterable[CallRow]) -> None:
+        """Add calls in the order of the file: what a call names must have been appended before it."""
+        source = iter(rows)
+        while batch := list(islice(source, ROW_GROUP_ROWS - len(self._buffer))):
+            self._buffer += batch
+            self.num_rows += len(batch)
+            if len(self._buffer) == ROW_GROUP_ROWS:
+                self._flush()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._writer is None:
+                return
+            try:
+                if kind is None:
+                    self._flush()
+                    self._writer.add_key_value_metadata({METADATA_KEY: self.metadata.to_json()})
+            finally:
+                self._writer.close()
+            if kind is None:
+                self._verify()
+                self._refuse_overwrite()
+                os.replace(self._partial, self._path)
+        finally:
+            self._partial.unlink(missing_ok=True)
+
+    def _refuse_overwrite(self) -> None:
+        if self._path.exists() and not self._force:
+            raise TraceError(f"{self._path} exists and is not overwritten without --force (force=True).")
+
+    def _flush(self) -> None:
+        if self._buffer:
+            assert self._writer is not None
+            self._writer.write_table(_table(self._buffer, self.num_rows - len(self._buffer)))
+            self._buffer = []
+
+    def _verify(self) -> None:
+        if not self.num_rows:
+            raise TraceError(f"no call was found for {self._path.name}: a trace has at least one.")
+        for finding in load(self._partial)[1]:
+            if finding.severity == "error":
+                raise TraceError(finding.message.replace(self._partial.name, self._path.name))
+
+
+def _table(rows: list[CallRow], first_row: int) -> pa.Table:
+    arrays = []
+    for column in COLUMNS:
+        values = [getattr(row, column.name) for row in rows]
+        try:
+            arrays.append(_array(values, column.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            at, value = _culprit(values, column.type)
+            raise TraceError(
+                f"row {first_row + at}, column {column.name!r}: the value {value!r} does not fit"
+                f" {column.type} ({error})."
+            ) from None
+    return pa.Table.from_arrays(arrays, schema=arrow_schema())
+
+
+def _culprit(values: list[Any], kind: pa.DataType) -> tuple[int, Any]:
+    for at, value in enumerate(values):
+        try:
+            _array([value], kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return at, value
+    return 0, values[0]
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Like `pa.array`, but structs are tuples by position: no dict is built per entry."""
+    if pa.types.is_list(kind):
+        lengths = np.fromiter((0 if v is None else len(v) for v in values), np.int64, len(values))
+        offsets = np.zeros(len(values) + 1, dtype=np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        flat = _array([entry for value in values if value is not None for entry in value], kind.value_type)
+        empty = pa.array([value is None for value in values], pa.bool_())
+        return pa.ListArray.from_arrays(pa.array(offsets), flat, type=kind, mask=empty)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        parts = [
+            _array([None if value is None else value[i] for value in values], field.type)
+            for i, field in enumerate(fields)
+        ]
+        empty = pa.array([value is None for value in values], pa.bool_())
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=empty)
+    return pa.array(values, kind)
