@@ -69,20 +69,20 @@ class ModelSection(Section):
     index_dtype: Literal["fp8", "fp4"] | None = None
     # Routed experts. None: fp4 on Blackwell, the converted fp8 checkpoint on Hopper.
     weights: Literal["fp4", "fp8"] | None = None
-    max_context_tokens: int = Field(1_048_576, ge=256)
+    max_context_tokens: int = Field(default=1_048_576, ge=256)
 
 
 class HardwareSection(Section):
     """The GPUs and what an hour of one costs."""
 
     gpu: str = "b200"
-    num_gpus: int = Field(4, ge=1, le=4096)  # of all replicas together
-    price_per_gpu_hour: float | None = Field(None, gt=0)
-    price_low: float | None = Field(None, gt=0)
-    price_high: float | None = Field(None, gt=0)
-    h2d_gb_s: float | None = Field(None, gt=0)
-    host_memory_gib: float | None = Field(None, gt=0)  # of one node of this deployment's GPUs
-    mem_gib: float | None = Field(None, gt=0)  # device memory of one GPU
+    num_gpus: int = Field(default=4, ge=1, le=4096)  # of all replicas together
+    price_per_gpu_hour: float | None = Field(default=None, gt=0)
+    price_low: float | None = Field(default=None, gt=0)
+    price_high: float | None = Field(default=None, gt=0)
+    h2d_gb_s: float | None = Field(default=None, gt=0)
+    host_memory_gib: float | None = Field(default=None, gt=0)  # of one node of this deployment's GPUs
+    mem_gib: float | None = Field(default=None, gt=0)  # device memory of one GPU
 
 
 class ParallelSection(Section):
@@ -92,10 +92,10 @@ class ParallelSection(Section):
     GPUs, each expert cut over (GPUs of the replica / ep) of them.
     """
 
-    attention_tp: int = Field(1, ge=1)
-    attention_dp: int = Field(4, ge=1)
-    ep: int = Field(4, ge=1)
-    replicas: int = Field(1, ge=1)
+    attention_tp: int = Field(default=1, ge=1)
+    attention_dp: int = Field(default=4, ge=1)
+    ep: int = Field(default=4, ge=1)
+    replicas: int = Field(default=1, ge=1)
 
 
 class EngineSection(Section):
@@ -105,60 +105,62 @@ class EngineSection(Section):
     version: str | None = None  # sglang 0.5.15; vllm 0.29 or 0.25
 
     # Memory and cache
-    page_tokens: int = Field(256, ge=128)
-    mem_fraction: float | None = Field(None, gt=0, lt=1)
-    swa_full_ratio: float = Field(0.1, gt=0, le=1)
-    kv_tokens_per_rank: int | None = Field(None, ge=256)
-    swa_tokens_per_rank: int | None = Field(None, ge=256)
+    page_tokens: int = Field(default=256, ge=128)
+    mem_fraction: float | None = Field(default=None, gt=0, lt=1)
+    swa_full_ratio: float = Field(default=0.1, gt=0, le=1)
+    kv_tokens_per_rank: int | None = Field(default=None, ge=256)
+    swa_tokens_per_rank: int | None = Field(default=None, ge=256)
     prefix_cache: bool = True
     strip_output_cache: bool = False
     swa_veto: Literal["strict", "bounded_replay", "recompute_window"] = "strict"
-    cuda_graph_max_bs: int | None = Field(None, ge=1)
+    cuda_graph_max_bs: int | None = Field(default=None, ge=1)
 
     # Batch forming, SGLang
-    chunked_prefill_tokens: int | None = Field(None, ge=-1)  # whole DP group; 0 or -1: no chunking
-    max_prefill_tokens: int = Field(16_384, ge=1)  # per rank and pass
-    max_running: int | None = Field(None, ge=1)  # whole DP group
-    prefill_max_requests: int | None = Field(None, ge=1)
+    chunked_prefill_tokens: int | None = Field(default=None, ge=-1)  # whole DP group; 0 or -1: no chunking
+    max_prefill_tokens: int = Field(default=16_384, ge=1)  # per rank and pass
+    max_running: int | None = Field(default=None, ge=1)  # whole DP group
+    prefill_max_requests: int | None = Field(default=None, ge=1)
     overlap: bool = True
     mixed_chunk: bool = False
-    prefill_decode_interval: int = Field(0, ge=0)
-    conservativeness: float = Field(1.0, ge=0)  # DP attention multiplies it by 0.3
-    clip_max_new_tokens: int = Field(4_096, ge=0)
+    prefill_decode_interval: int = Field(default=0, ge=0)
+    conservativeness: float = Field(default=1.0, ge=0)  # DP attention multiplies it by 0.3
+    clip_max_new_tokens: int = Field(default=4_096, ge=0)
     retraction_policy: Literal["default", "priority"] = "default"
     prefill_delayer: bool = False
-    prefill_delayer_max_passes: int = Field(30, ge=1)
+    prefill_delayer_max_passes: int = Field(default=30, ge=1)
     spec_blocks_mixed_dp: bool = True
 
     # Batch forming, vLLM (per rank)
-    max_batched_tokens: int = Field(8_192, ge=1)
-    long_prefill_token_threshold: int = Field(0, ge=0)
-    max_num_seqs: int = Field(1_024, ge=1)
+    max_batched_tokens: int = Field(default=8_192, ge=1)
+    long_prefill_token_threshold: int = Field(default=0, ge=0)
+    max_num_seqs: int = Field(default=1_024, ge=1)
     reserve_full_isl: bool = True
-    watermark: float = Field(0.0, ge=0, lt=1)
+    watermark: float = Field(default=0.0, ge=0, lt=1)
     async_scheduling: bool = True
 
     # Both
     schedule_policy: Literal["fcfs", "lpm"] = "fcfs"
-    default_max_new_tokens: int = Field(4_096, ge=1)  # for calls whose client set no limit
+    default_max_new_tokens: int = Field(default=4_096, ge=1)  # for calls whose client set no limit
     moe_backend: MoeBackend = "auto"
-    dispatch_tokens_per_rank: int | None = Field(None, ge=1)  # MoE dispatch buffer of DeepEP and MegaMoE
-    redundant_experts: int = Field(0, ge=0)  # EPLB copies, of the whole EP group, in each layer
-    stream_interval: int = Field(1, ge=1)
+    dispatch_tokens_per_rank: int | None = Field(
+        default=None, ge=1
+    )  # MoE dispatch buffer of DeepEP and MegaMoE
+    redundant_experts: int = Field(default=0, ge=0)  # EPLB copies, of the whole EP group, in each layer
+    stream_interval: int = Field(default=1, ge=1)
     # Host time. None: the published engine constants.
-    cpu_step_us: float | None = Field(None, ge=0)
-    cpu_cached_token_us: float | None = Field(None, ge=0)
-    cpu_request_us: float | None = Field(None, ge=0)
+    cpu_step_us: float | None = Field(default=None, ge=0)
+    cpu_cached_token_us: float | None = Field(default=None, ge=0)
+    cpu_request_us: float | None = Field(default=None, ge=0)
 
 
 class SpeculationSection(Section):
     """Draft tokens: the verify width is draft_tokens + 1."""
 
     kind: Literal["off", "mtp", "dspark"] = "off"
-    draft_tokens: int = Field(0, ge=0, le=16)
+    draft_tokens: int = Field(default=0, ge=0, le=16)
     acceptance: str = "auto"
     adaptive: bool = False  # draft only while a rank runs few sequences
-    adaptive_max_rows: int = Field(32, ge=1)
+    adaptive_max_rows: int = Field(default=32, ge=1)
 
 
 class RouterSection(Section):
@@ -167,19 +169,19 @@ class RouterSection(Section):
     policy: Literal[
         "round_robin", "least_requests", "least_tokens", "sticky", "rendezvous", "cache_aware"
     ] = "round_robin"
-    cache_threshold: float = Field(0.5, ge=0, le=1)
-    balance_abs: int = Field(32, ge=0)
-    balance_rel: float = Field(1.1, ge=1)
-    load_factor: float = Field(1.25, ge=1)
-    signal_period_s: float = Field(0.02, ge=0)
+    cache_threshold: float = Field(default=0.5, ge=0, le=1)
+    balance_abs: int = Field(default=32, ge=0)
+    balance_rel: float = Field(default=1.1, ge=1)
+    load_factor: float = Field(default=1.25, ge=1)
+    signal_period_s: float = Field(default=0.02, ge=0)
     load_signal: Literal["active_work", "resident_tokens"] = "active_work"
 
 
 class ObjectiveSection(Section):
     """What counts as good enough. `itl_form` says which of the two inter-token latencies is meant."""
 
-    ttft_p95_s: float = Field(10.0, gt=0)
-    itl_p95_ms: float = Field(100.0, gt=0)
+    ttft_p95_s: float = Field(default=10.0, gt=0)
+    itl_p95_ms: float = Field(default=100.0, gt=0)
     itl_form: Literal["burst", "divided"] = "divided"
 
 
