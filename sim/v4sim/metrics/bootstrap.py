@@ -1,0 +1,85 @@
+"""Intervals by resampling whole sessions, because calls of one session are not independent.
+
+A session with its sub-agents (a task) is the unit that is drawn with replacement; its calls come along.
+80 % percentile intervals from 200 resamples. To stay cheap at a million calls, tasks are dealt into at
+most 128 groups that are drawn as wholes, and values are counted in at most 512 bins of equal count:
+with fewer values than bins every bin is one value and the resampled percentile is exact. Resampling
+then is one small matrix product of whole numbers, hence exact in any order of summation.
+
+Leaves out: the error of the profile (see `Profile.draw`) and the choice of trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from v4sim.metrics.calls import Int64s
+
+RESAMPLES = 200
+GROUPS = 128
+BINS = 512
+COVERAGE = 0.80
+# Fewer units than this say nothing about their spread; the interval is left out.
+FEWEST_UNITS = 8
+
+Interval = list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBootstrap:
+    """How often each group occurs in each resample, and the group of every call."""
+
+    group_of_call: Int64s
+    draws: NDArray[np.float64]  # [resamples, groups]; float for the matrix product, whole in value
+
+    @classmethod
+    def over(cls, unit_of_call: Int64s, units: int, seed: int) -> SessionBootstrap | None:
+        """None when there are too few units. Units are numbered 0..units-1 in order of appearance."""
+        if units < FEWEST_UNITS:
+            return None
+        groups = min(units, GROUPS)
+        rng = np.random.default_rng([seed, 0xB0075])
+        draws = rng.multinomial(groups, np.full(groups, 1.0 / groups), size=RESAMPLES)
+        return cls(unit_of_call % groups, draws.astype(np.float64))
+
+    @property
+    def groups(self) -> int:
+        return int(self.draws.shape[1])
+
+    def quantiles(self, ascending: NDArray[Any], calls: Int64s, qs: tuple[float, ...]) -> list[Interval]:
+        """Intervals of quantiles of `ascending`, whose entry i belongs to call `calls[i]`."""
+        n = len(ascending)
+        bins = min(n, BINS)
+        bin_of = np.arange(n, dtype=np.int64) * bins // n
+        cell = self.group_of_call[calls] * bins + bin_of
+        counts = np.bincount(cell, minlength=self.groups * bins).reshape(self.groups, bins)
+        below = np.cumsum(self.draws @ counts.astype(np.float64), axis=1)
+        total = below[:, -1]
+        kept = below[total > 0], total[total > 0]
+        # A bin stands for its middle value.
+        edges = np.searchsorted(bin_of, np.arange(bins + 1))
+        middle = ascending[(edges[:-1] + edges[1:] - 1) // 2]
+        intervals = []
+        for q in qs:
+            chosen = (kept[0] > (q * (kept[1] - 1))[:, None]).argmax(axis=1)
+            intervals.append(percentile_interval(middle[chosen].astype(np.float64)))
+        return intervals
+
+    def ratio(self, numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> Interval | None:
+        """Interval of sum(numerator) / sum(denominator); one entry per call."""
+        sums = [
+            self.draws @ np.bincount(self.group_of_call, weights=part, minlength=self.groups)
+            for part in (numerator, denominator)
+        ]
+        usable = sums[1] > 0
+        return percentile_interval(sums[0][usable] / sums[1][usable]) if usable.any() else None
+
+
+def percentile_interval(estimates: NDArray[np.float64]) -> Interval:
+    tail = (1.0 - COVERAGE) / 2.0
+    low, high = np.quantile(estimates, [tail, 1.0 - tail])
+    return [float(low), float(high)]

@@ -1,0 +1,54 @@
+"""The column view of a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from v4sim.errors import RunError
+from v4sim.metrics.calls import Calls, Coded, dense_codes
+
+
+def test_a_missing_column_is_named(call_columns):
+    columns = call_columns([{}])
+    del columns["admit_ns"]
+    with pytest.raises(RunError, match="'admit_ns'"):
+        Calls.of(columns)
+
+
+def test_columns_of_different_length_are_refused(call_columns):
+    columns = call_columns([{}, {}])
+    columns["rank"] = [0]
+    with pytest.raises(RunError, match="different lengths"):
+        Calls.of(columns)
+
+
+def test_a_run_without_calls_is_a_run(make_calls):
+    calls = make_calls([])
+    assert len(calls) == 0
+    assert calls.dense("session", "instance")[1] == 0
+    assert not calls.completed.any()
+
+
+def test_text_codes_keep_texts_and_first_appearance():
+    coded = Coded.of(["warm", "cold", "warm"])
+    assert coded.names == ("warm", "cold")
+    assert coded.texts() == ["warm", "cold", "warm"]
+    assert coded.equals("cold").tolist() == [False, True, False]
+    assert coded.equals("fork").tolist() == [False, False, False]
+
+
+def test_hits_of_a_call_never_admitted_are_none(make_calls):
+    calls = make_calls([{"hit_tokens": -1, "hit_host_tokens": -1, "hit_storage_tokens": -1}])
+    assert calls.hits_all_tiers.tolist() == [0]
+
+
+@given(st.lists(st.tuples(st.integers(-2, 3), st.integers(0, 2**31), st.integers(-1, 1)), min_size=1))
+def test_dense_codes_number_distinct_tuples_by_first_appearance(rows):
+    columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
+    codes, count = dense_codes(*columns)
+    seen: dict[tuple[int, ...], int] = {}
+    assert codes.tolist() == [seen.setdefault(row, len(seen)) for row in rows]
+    assert count == len(seen)
