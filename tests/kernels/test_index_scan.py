@@ -35,8 +35,8 @@ def make_case(rng, fmt, heads, groups, visible, page_entries):
     table = order.view(len(groups), pages).contiguous()
     cache = layouts.new_cache(fmt, len(groups) * pages, page_entries)
     slots = torch.arange(len(groups) * pages * page_entries)
-    keys = torch.randn(len(slots), 128, generator=rng) * (0.25 + torch.rand(len(slots), 1, generator=rng) *
-    4) layouts.write(fmt, cache, page_entries, slots, keys)
+    scale = 0.25 + 4 * torch.rand(len(slots), 1, generator=rng)
+    layouts.write(fmt, cache, page_entries, slots, torch.randn(len(slots), 128, generator=rng) * scale)
     start = torch.tensor([0, *torch.tensor(groups).cumsum(0).tolist()], dtype=torch.int32)
     request = torch.repeat_interleave(torch.arange(len(groups)), torch.tensor(groups))
     return q, q_scale, weights, cache, table, start, request, torch.tensor(visible, dtype=torch.int32)
@@ -59,8 +59,7 @@ def check(device, fmt, heads, groups, visible, page_entries, rng, num_splits=Non
     )
     columns = max(visible)
     want, magnitude = reference.index_scan(
-        q, q_scale, weights, cache, table, request, seen, fmt=fmt, page_entries=page_entries,
-        columns=columns
+        q, q_scale, weights, cache, table, request, seen, fmt=fmt, page_entries=page_entries, columns=columns
     )
     move = [None if t is None else t.to(device) for t in (q, q_scale, weights, cache, table)]
     got = kernel.index_scan(
@@ -162,8 +161,7 @@ def test_any_small_shape(fmt, heads, groups, page_entries, data):
     visible = data.draw(st.lists(st.integers(1, 140), min_size=sum(groups), max_size=sum(groups)))
     seed = torch.Generator().manual_seed(data.draw(st.integers(0, 1000)))
     check(
-        device, fmt, heads, groups, visible, page_entries, seed, num_splits=data.draw(st.sampled_from([1,
-        2]))
+        device, fmt, heads, groups, visible, page_entries, seed, num_splits=data.draw(st.sampled_from([1, 2]))
     )
 
 
@@ -180,9 +178,7 @@ def test_launcher_refuses_what_the_kernel_was_not_built_for(device):
     with pytest.raises(checks.KernelInputError, match=r"weights is torch\.float64"):
         kernel.index_scan(q, q, weights.double(), cache, table, ints[:1], ints, ints[:1], **options)
     with pytest.raises(checks.KernelInputError, match="must be contiguous"):
-        kernel.index_scan(
-            strided, None, weights, cache, table, ints[:1], ints, ints[:1], **options
-        )
+        kernel.index_scan(strided, None, weights, cache, table, ints[:1], ints, ints[:1], **options)
 
 
 def test_counts_are_those_of_the_architecture():
