@@ -36,7 +36,7 @@ class CallIndex:
 
     @staticmethod
     def _key(session: NDArray[np.int64], turn: NDArray[Any]) -> NDArray[np.int64]:
-        return (session << 32) + turn
+        return np.asarray((session << 32) + turn)
 
     def resolve(
         self,
