@@ -77,6 +77,8 @@ def _model(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
             f"model.index_dtype = 'fp4' on {device.name}: FP4 index logits need a Blackwell GPU; "
             "use 'fp8' (132 bytes a key)."
         )
+    if d.engine.engram == "host" and not spec.engram:
+        return f"engine.engram = 'host' has no effect: {spec.name} has no n-gram tables; leave it out."
     if m.weights == "fp4" and device.arch == "hopper" and d.parallel.ep > 1:
         return (
             f"model.weights = 'fp4' on {device.name} runs as Marlin W4A16, which knows TP only: set "

@@ -146,6 +146,9 @@ class EngineSection(Section):
         default=None, ge=1
     )  # MoE dispatch buffer of DeepEP and MegaMoE
     redundant_experts: int = Field(default=0, ge=0)  # EPLB copies, of the whole EP group, in each layer
+    # Index logits come in tiles of at most this; 0: all at once. None: 2 on V4.1, 0.5 in vLLM, else 0.
+    index_tile_gib: float | None = Field(default=None, ge=0)
+    engram: Literal["device", "host"] = "device"  # V4.1 n-gram tables, cut over the GPUs of a replica
     stream_interval: int = Field(default=1, ge=1)
     # Host time. None: the published engine constants.
     cpu_step_us: float | None = Field(default=None, ge=0)

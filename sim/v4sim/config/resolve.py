@@ -18,6 +18,7 @@ from v4sim.config.checks import check
 from v4sim.config.deployment import Deployment
 from v4sim.model import spec as model_spec
 from v4sim.model.hardware import MIB, gpu
+from v4sim.model.ops import deepep_buffer_bytes
 
 DPA_CONSERVATIVENESS = 0.3
 _GPUS_PER_NODE = {"gb200": 4, "gb300": 4}  # an NVL72 tray; HGX boards have eight
@@ -60,7 +61,7 @@ def sglang_reserved_mib(deployment: Deployment, memory_mib: float) -> float:
     """Memory kept back from weights and pools: activations, graphs and communication buffers, in MiB.
 
     512 + 1.5 x chunk + 1024 x tp/8 + 2 x graph batch, + 3 x graph batch x dp under DP attention and half as
-    much again above batch 300; at least 10 GiB on GPUs above 60 GiB; and the MoE dispatch buffers.
+    much again above batch 300; at least 10 GiB on GPUs above 60 GiB. DeepEP buffers come on top.
     The chunk is the whole group's, as the formula runs before the division.
     """
     parallel, engine = deployment.parallel, deployment.engine
@@ -113,15 +114,21 @@ def resolve(deployment: Deployment) -> Deployment:
         "chunked_prefill_tokens": engine.chunked_prefill_tokens,
         "max_running": engine.max_running,
     }
+    engine_values["index_tile_gib"] = engine.index_tile_gib
+    if engine.index_tile_gib is None:
+        engine_values["index_tile_gib"] = 2.0 if spec.index.pool_tokens else 0.0 if sglang else 0.5
     engine_values["dispatch_tokens_per_rank"] = engine.dispatch_tokens_per_rank or _dispatch_tokens(
         engine_values["moe_backend"], engine.max_batched_tokens if not sglang else 0
     )
     if sglang:
+        deepep_mib = 0.0
+        if engine_values["moe_backend"] == "deepep":
+            deepep_mib = deepep_buffer_bytes(spec, engine_values["dispatch_tokens_per_rank"]) / MIB
         if engine.chunked_prefill_tokens is None:
             engine_values["chunked_prefill_tokens"] = sglang_chunk_tokens(memory_mib)
         engine_values["max_running"] = engine.max_running or 256
         engine_values["mem_fraction"] = engine.mem_fraction or (
-            1.0 - sglang_reserved_mib(deployment, memory_mib) / memory_mib
+            1.0 - (sglang_reserved_mib(deployment, memory_mib) + deepep_mib) / memory_mib
         )
     else:
         old = version.startswith("0.25")

@@ -122,11 +122,12 @@ class Speculator:
 
 @dataclass(frozen=True, slots=True)
 class EngramTable:
-    """One n-gram table, looked up in one layer."""
+    """One n-gram table, looked up in one layer; row_bytes with its scales."""
 
     layer: int
     rows: int
     dim: int
+    row_bytes: int
 
     @property
     def params(self) -> int:
