@@ -192,7 +192,7 @@ def _weights_must_fit(
     raise CapacityError(
         f"{d.name}: the weights of {spec.name} ({d.model.weights} experts) take {_gib(weights)} on each "
         f"{d.hardware.gpu}, and engine.mem_fraction = {d.engine.mem_fraction:.3f} with {_gib(_sum(step))} "
-        f"for a step leaves {_gib(max(room, 0))} of {_gib(device_memory_bytes(d))}. Use more GPUs a replica (a "
+        f"for a step leaves {_gib(max(room, 0))} of {_gib(device_memory_bytes(d))}. Use more GPUs (a "
         "larger parallel.attention_tp or parallel.ep), smaller weights, or a shorter prefill chunk."
     )
 

@@ -222,6 +222,8 @@ def _router(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
         "balance_abs": ("cache_aware",),
         "balance_rel": ("cache_aware",),
         "load_factor": ("rendezvous",),
+        "load_signal": ("least_tokens", "cache_aware"),
+        "signal_period_s": ("least_requests", "least_tokens", "sticky", "rendezvous", "cache_aware"),
     }
     for key, policies in users.items():
         if getattr(r, key) != type(r).model_fields[key].default and r.policy not in policies:
@@ -229,11 +231,20 @@ def _router(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
     return None
 
 
-def _host(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
+def _hardware(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
     h = d.hardware
+    host = (
+        ("h2d_gb_s", h.h2d_gb_s, device.host_link_gb_s),
+        ("host_memory_gib", h.host_memory_gib, device.node_memory_gib(h.num_gpus)),
+    )
+    for key, given, known in host:
+        if given is not None and given != known:
+            return (
+                f"hardware.{key} = {given:g} would not be read: no host tier is modelled yet. Leave it out."
+            )
     if h.price_low is not None and h.price_high is not None and h.price_low > h.price_high:
         return f"hardware.price_low = {h.price_low} is above hardware.price_high = {h.price_high}: swap them."
     return None
 
 
-_RULES: tuple[Rule, ...] = (_gpus, _model, _engine_options, _speculation, _swa, _budgets, _router, _host)
+_RULES: tuple[Rule, ...] = (_gpus, _model, _engine_options, _speculation, _swa, _budgets, _router, _hardware)

@@ -21,7 +21,6 @@ from v4sim.model.hardware import MIB, gpu
 from v4sim.model.ops import deepep_buffer_bytes
 
 DPA_CONSERVATIVENESS = 0.3
-_GPUS_PER_NODE = {"gb200": 4, "gb300": 4}  # an NVL72 tray; HGX boards have eight
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +86,12 @@ def resolve(deployment: Deployment) -> Deployment:
     speculative = deployment.speculation.kind != "off"
 
     memory_mib = hardware.mem_gib * 1024 if hardware.mem_gib is not None else float(device.memory_mib)
-    gpus_per_node = min(_GPUS_PER_NODE.get(device.name, 8), hardware.num_gpus)
     hardware_values: dict[str, Any] = {
         "price_per_gpu_hour": hardware.price_per_gpu_hour or device.price_per_hour,
         "price_low": hardware.price_low or hardware.price_per_gpu_hour or device.price_low,
         "price_high": hardware.price_high or hardware.price_per_gpu_hour or device.price_high,
         "h2d_gb_s": hardware.h2d_gb_s or device.host_link_gb_s,
-        "host_memory_gib": hardware.host_memory_gib or device.host_memory_gib_per_gpu * gpus_per_node,
+        "host_memory_gib": hardware.host_memory_gib or device.node_memory_gib(hardware.num_gpus),
         "mem_gib": memory_mib / 1024,
     }
 

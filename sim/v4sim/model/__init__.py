@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from v4sim.model.registry import model_names, spec
-from v4sim.model.spec import Layer, ModelSpec
+from v4sim.model.shapes import Layer
+from v4sim.model.spec import ModelSpec
 
 __all__ = ["Layer", "ModelSpec", "model_names", "spec"]

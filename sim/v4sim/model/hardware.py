@@ -41,6 +41,7 @@ class GpuSpec:
     host_link_note: str
     sm_count: int | None  # None: not in the sources
     host_memory_gib_per_gpu: float  # node DRAM divided by its GPUs
+    gpus_per_node: int
     price_per_hour: float
     price_low: float
     price_high: float
@@ -48,6 +49,10 @@ class GpuSpec:
     @property
     def memory_bytes(self) -> int:
         return self.memory_mib * MIB
+
+    def node_memory_gib(self, num_gpus: int) -> float:
+        """DRAM of the node that `num_gpus` of these stand in, or of their share of it if they are fewer."""
+        return self.host_memory_gib_per_gpu * min(self.gpus_per_node, num_gpus)
 
     @property
     def has_fp4_index(self) -> bool:
@@ -72,6 +77,7 @@ _GPUS: tuple[GpuSpec, ...] = (
         host_link_note=f"{_PCIE5} (aiconfigurator says PCIe 6, HGX B200 hosts in the field are PCIe 5)",
         sm_count=148,
         host_memory_gib_per_gpu=251.5,  # 2.06 TB nodes, the smaller of the two published
+        gpus_per_node=8,
         price_per_hour=2.90,
         price_low=1.95,
         price_high=6.03,
@@ -89,6 +95,7 @@ _GPUS: tuple[GpuSpec, ...] = (
         host_link_note="PCIe 6 x16: 128 GB/s",
         sm_count=None,
         host_memory_gib_per_gpu=361.3,  # 2.96 TB nodes
+        gpus_per_node=8,
         price_per_hour=3.48,
         price_low=2.34,
         price_high=7.24,
@@ -106,6 +113,7 @@ _GPUS: tuple[GpuSpec, ...] = (
         host_link_note=_PCIE5,
         sm_count=132,
         host_memory_gib_per_gpu=179.4,  # 1.47 TB nodes, the smaller of the two published
+        gpus_per_node=8,
         price_per_hour=1.60,
         price_low=1.40,
         price_high=4.54,
@@ -123,6 +131,7 @@ _GPUS: tuple[GpuSpec, ...] = (
         host_link_note=_C2C,
         sm_count=None,
         host_memory_gib_per_gpu=210.0,  # 0.86 TB per tray of four
+        gpus_per_node=4,  # an NVL72 tray
         price_per_hour=3.30,
         price_low=2.21,
         price_high=4.54,
@@ -140,6 +149,7 @@ _GPUS: tuple[GpuSpec, ...] = (
         host_link_note=_C2C,
         sm_count=None,
         host_memory_gib_per_gpu=210.0,  # 0.86 TB per tray of four
+        gpus_per_node=4,  # an NVL72 tray
         price_per_hour=3.96,
         price_low=2.65,
         price_high=5.45,
@@ -157,6 +167,7 @@ _GPUS: tuple[GpuSpec, ...] = (
         host_link_note=_PCIE5,
         sm_count=132,
         host_memory_gib_per_gpu=251.5,  # 2.06 TB nodes
+        gpus_per_node=8,
         price_per_hour=1.30,
         price_low=1.30,
         price_high=5.00,

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from v4sim.model.spec import Layer, ModelSpec
+from v4sim.model.shapes import Layer
+from v4sim.model.spec import ModelSpec
 
 
 class OpCount(NamedTuple):
