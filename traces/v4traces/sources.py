@@ -11,9 +11,10 @@ import gzip
 import io
 import lzma
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from v4traces.errors import TraceError
 from v4traces.sniff import refuse_impostor
@@ -53,46 +54,47 @@ def _is_log(name: str) -> bool:
 
 def _open(path: Path) -> Iterator[Document]:
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file, _unpacked(file, path.name) as content:
+            if content.peek(512)[257:262] == b"ustar":
+                yield from _members(content, path.name)
+            else:
+                yield _document(path.name, content.read())
     except FileNotFoundError:
         raise TraceError(f"there is no file or folder {path}. Check the path.") from None
-    except OSError as error:
-        raise TraceError(f"{path} cannot be read ({error.strerror}). Check its permissions.") from None
-    try:
-        data = _unpacked(data, path.name)
-        if data[257:262] == b"ustar":
-            yield from _members(data, path.name)
-        else:
-            yield _document(path.name, data)
-    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError) as error:
+    except PermissionError:
+        raise TraceError(f"{path} may not be read. Check its permissions.") from None
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as error:
         reason = str(error) or type(error).__name__
         raise TraceError(f"{path.name} is damaged or truncated ({reason}). Fetch it again.") from None
 
 
-def _unpacked(data: bytes, name: str) -> bytes:
-    if data.startswith(_GZIP):
-        return gzip.decompress(data)
-    if data.startswith(_XZ):
-        return lzma.decompress(data)
-    for magic, packer in ((_ZSTD, "zstd"), (_ZIP, "zip")):
-        if data.startswith(magic):
+def _unpacked(file: IO[bytes], name: str) -> io.BufferedReader[Any]:
+    """The content of `file`, decompressed as it is read."""
+    packed: io.BufferedReader[Any] = io.BufferedReader(cast("io.RawIOBase", file))
+    magic = packed.peek(8)
+    for start, packer in ((_ZSTD, "zstd"), (_ZIP, "zip")):
+        if magic.startswith(start):
             raise TraceError(
                 f"{name} is packed with {packer}, which is not read here. Unpack it, or use .gz or .xz."
             )
-    return data
+    if magic.startswith(_GZIP):
+        return io.BufferedReader(gzip.GzipFile(fileobj=packed))
+    if magic.startswith(_XZ):
+        return io.BufferedReader(cast("io.RawIOBase", lzma.LZMAFile(packed)))
+    return packed
 
 
-def _members(data: bytes, name: str) -> Iterator[Document]:
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        found = False
+def _members(content: io.BufferedReader[Any], name: str) -> Iterator[Document]:
+    found = False
+    with tarfile.open(fileobj=content, mode="r|") as archive:
         for member in archive:
             base = member.name.rpartition("/")[2]
-            if not member.isfile() or not _is_log(base):
+            inner = archive.extractfile(member) if member.isfile() and _is_log(base) else None
+            if inner is None:
                 continue
-            content = archive.extractfile(member)
-            assert content is not None  # isfile() says that it has content
             found = True
-            yield _document(f"{name}:{member.name}", _unpacked(content.read(), base))
+            with _unpacked(inner, base) as unpacked:
+                yield _document(f"{name}:{member.name}", unpacked.read())
     if not found:
         raise TraceError(f"the archive {name} holds no {', '.join(_SUFFIXES)} files. Check what was packed.")
 

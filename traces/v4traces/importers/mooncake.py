@@ -108,8 +108,8 @@ class MooncakeImporter:
         if len(ids) != expected:
             raise TraceError(
                 f"{where}: {len(ids)} hash ids for an input_length of {prompt}. With blocks of {BLOCK_TOKENS}"
-                f" tokens, n ids mean (n - 1) * {BLOCK_TOKENS} < input_length <= n * {BLOCK_TOKENS}: {expected}"
-                " ids are expected. Write one id for each block, the partial one included."
+                f" tokens, n ids mean (n - 1) * {BLOCK_TOKENS} < input_length <= n * {BLOCK_TOKENS}:"
+                f" {expected} ids are expected. Write one id for each block, the partial one included."
             )
         if not prompt:
             self._tally.add("requests without a prompt, dropped")

@@ -46,7 +46,8 @@ def _lines(name: str, text: str) -> Iterator[tuple[str, Any]]:
             if number == len(lines) and number > 1 and not text.endswith("\n"):
                 raise TraceError(
                     f"{name}, line {number}: the last line is cut off, as after a broken download or a"
-                    f" running writer. Fetch the file again, or keep the whole lines with `head -n {number - 1}`."
+                    f" running writer. Fetch the file again, or keep the whole lines"
+                    f" with `head -n {number - 1}`."
                 ) from None
             raise _not_json(f"{name}, line {number}", error, len(line)) from None
         yield f"{name}, line {number}", value

@@ -10,6 +10,8 @@ full blocks only, floor(in / block). Facts that the reader rests on, from the 48
   republication; whichever makes the first calls fall nearer to the starts is taken, per session.
 * `api_time` is missing in 9 % of calls. `think_time` then counts from the last call that has one, so
   it cannot be used for the call after; the median `api_time` of the session stands in.
+* Of those calls the answer is missing too, and the input after them is always given as text, though
+  most of it must be tool results (the median pause is 15 s, after known answers it is 169 s).
 
 Left out: everything else, above all agent names, since users choose them.
 """
@@ -44,6 +46,7 @@ class Call:
     output_tokens: int
     blocks: Blocks
     trigger: str
+    is_reply_known: bool  # whether what the call answered was recorded
     model: object
     record: tuple[object, ...]  # all that tells whether two calls are the same event, blocks included
 
@@ -138,6 +141,7 @@ class SessionReader:
             output_tokens=max(output, 1),
             blocks=blocks,
             trigger=_trigger(inputs),
+            is_reply_known=bool(request.get("stop") or request.get("output_types")),
             model=request.get("model"),
             record=(began, prompt, output, api, think, inputs, content),
         )
