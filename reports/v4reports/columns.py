@@ -1,0 +1,141 @@
+"""The arrays of a run: its calls (`calls.parquet`) and its sampled series (`result.json`), as numpy.
+
+Only the columns that a figure uses are read. A column that the file lacks is None. Times are float seconds
+since the start of the run, NaN where a call did not get that far (the file holds -1 nanoseconds there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from v4reports.jsonview import View
+from v4sim.errors import RunError
+
+Floats = NDArray[np.float64]
+
+TIMES = ("ready_ns", "sent_ns", "queued_ns", "admit_ns", "first_token_ns", "last_token_ns")
+SPANS = ("wait_queue_ns", "wait_kv_ns", "wait_swa_ns", "wait_slots_ns", "wait_budget_ns", "gpu_share_ns")
+TOKENS = (
+    "prompt_tokens",
+    "output_tokens",
+    "hit_tokens",
+    "hit_host_tokens",
+    "hit_storage_tokens",
+    "computed_tokens",
+    "recomputed_tokens",
+    "bound_tokens",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Columns by name without their unit suffix `_ns`: times and spans in seconds, the rest in tokens."""
+
+    n: int
+    event_class: NDArray[np.object_] | None
+    columns: Mapping[str, Floats]
+
+    def get(self, *names: str) -> tuple[Floats, ...] | None:
+        """The columns, or None if the file lacks one of them."""
+        found = tuple(self.columns[name] for name in names if name in self.columns)
+        return found if len(found) == len(names) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Samples over time; each array is [rank, sample]."""
+
+    t_s: Floats
+    by_name: Mapping[str, Floats]
+
+
+def read_calls(path: Path) -> Calls | None:
+    """None when the run directory holds no calls.parquet; RunError when the file is broken."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.exists():
+        return None
+    try:
+        # One thread and no memory map: the table is small, and start-up is what takes the time.
+        with pq.ParquetFile(path) as file:
+            present = [
+                name for name in (*TIMES, *SPANS, *TOKENS, "event_class") if name in file.schema_arrow.names
+            ]
+            table = file.read(columns=present, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"{path}: cannot be read as parquet ({error}). Run `v4sim replay` again.") from error
+
+    columns: dict[str, Floats] = {}
+    for name in present:
+        if name == "event_class":
+            continue
+        values = np.asarray(table.column(name).to_numpy(), dtype=np.float64)
+        if name in TOKENS:
+            columns[name] = values
+        else:
+            columns[name.removesuffix("_ns")] = np.where(values < 0, np.nan, values * 1e-9)
+    event_class = None
+    if "event_class" in present:
+        event_class = np.asarray(table.column("event_class").cast(pa.string()).to_pylist(), dtype=object)
+    return Calls(n=table.num_rows, event_class=event_class, columns=columns)
+
+
+def read_series(view: View) -> Series | None:
+    """The sampled series, or None when the run kept none (or fewer than two samples)."""
+    times: Any = view.numbers("t_s")
+    if not times:
+        times = [value * 1e-9 for value in view.numbers("t_ns")]
+    if len(times) < 2:
+        return None
+    by_name = {name: _by_rank(view, name, len(times)) for name in view if name not in ("t_s", "t_ns")}
+    return Series(
+        t_s=np.asarray(times, dtype=np.float64),
+        by_name={name: values for name, values in by_name.items() if values is not None},
+    )
+
+
+def _by_rank(view: View, name: str, num_samples: int) -> Floats | None:
+    """One row per rank. Accepts [rank][sample], [sample][rank] and a plain list for a single rank."""
+    try:
+        values = np.atleast_2d(np.asarray(view.data[name], dtype=np.float64))
+    except (TypeError, ValueError):
+        raise view.wrong(name, "a list of numbers for each rank") from None
+    if values.ndim != 2:
+        raise view.wrong(name, "a list of numbers for each rank")
+    if values.shape[1] == num_samples:
+        return values
+    if values.shape[0] == num_samples:
+        return np.ascontiguousarray(values.T)
+    return None
+
+
+def bin_means(t_s: Floats, values: Floats, edges: Floats) -> Floats:
+    """Mean of `values` in each time bin; an empty bin repeats the one before (samples are states)."""
+    return _bins(t_s, values, edges, "mean")
+
+
+def bin_maxima(t_s: Floats, values: Floats, edges: Floats) -> Floats:
+    """Greatest of `values` in each time bin; an empty bin repeats the one before."""
+    return _bins(t_s, values, edges, "max")
+
+
+def _bins(t_s: Floats, values: Floats, edges: Floats, how: str) -> Floats:
+    bin_of = np.clip(np.searchsorted(edges, t_s, side="right") - 1, 0, len(edges) - 2)
+    num_bins = len(edges) - 1
+    counts = np.bincount(bin_of, minlength=num_bins)
+    if how == "mean":
+        out = np.bincount(bin_of, weights=values, minlength=num_bins) / np.maximum(counts, 1)
+    else:
+        out = np.full(num_bins, -np.inf)
+        np.maximum.at(out, bin_of, values)
+    last_full = np.maximum.accumulate(np.where(counts > 0, np.arange(num_bins), -1))
+    first_full = int(np.argmax(counts > 0))
+    filled: Floats = out[np.where(last_full < 0, first_full, last_full)]
+    return filled

@@ -1,0 +1,38 @@
+"""Times between tokens: in bursts, divided, and per call; beside the decode step that makes them."""
+
+from __future__ import annotations
+
+from v4reports.figures.base import Absent, Chart
+from v4reports.figures.canvas import WIDTH
+from v4reports.figures.percentiles import Row, described, draw_strips
+from v4reports.figures.ttft import objective
+from v4reports.rundir import Run
+
+SLUG = "itl"
+TITLE = "Time between tokens"
+
+
+def draw(run: Run) -> Chart | Absent:
+    steady = run.steady
+    candidates = (
+        ("ITL, bursts", steady.itl_burst_ms, "gaps"),
+        ("ITL, divided", steady.itl_ms, "tokens"),
+        ("TPOT", steady.tpot_ms, "calls"),
+        ("Decode step", steady.step_ms.get("decode"), "steps"),
+    )
+    rows = [
+        Row(name, dist, strong=name == "ITL, divided", unit=unit)
+        for name, dist, unit in candidates
+        if dist is not None
+    ]
+    if not rows:
+        return Absent(SLUG, TITLE, "No call of the steady window made a second token.")
+    svg = draw_strips(
+        rows,
+        slug=SLUG,
+        title=TITLE,
+        description=described(rows),
+        width=WIDTH,
+        limit_ms=objective(run, "itl_p95_ms"),
+    )
+    return Chart(SLUG, TITLE, "Dot p50, bar to p95, line to p99; logarithmic time. Steady window.", svg)

@@ -1,0 +1,53 @@
+"""How many calls run and how many wait, over the whole run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from v4reports import numbers
+from v4reports.columns import bin_maxima, bin_means
+from v4reports.figures import timeplot
+from v4reports.figures.base import Absent, Chart
+from v4reports.figures.canvas import C, Canvas, grid_y, nice_ticks, spread
+from v4reports.rundir import Run
+
+SLUG = "load"
+TITLE = "Calls running and waiting"
+
+
+def draw(run: Run) -> Chart | Absent:
+    series = run.series
+    if series is None or "running" not in series.by_name or "queued" not in series.by_name:
+        return Absent(SLUG, TITLE, "The run kept no series of running and queued calls.")
+    running, queued = (series.by_name[name].sum(axis=0) for name in ("running", "queued"))
+    start_s, end_s = float(series.t_s[0]), float(series.t_s[-1])
+    edges = timeplot.edges_over(start_s, end_s, len(series.t_s))
+    at = timeplot.middles(edges)
+    mean_running = bin_means(series.t_s, running, edges)
+    peak_queued = bin_maxima(series.t_s, queued, edges)
+
+    canvas = Canvas(timeplot.HEIGHT)
+    axes = canvas.axes(timeplot.LEFT, timeplot.TOP, timeplot.RIGHT, timeplot.BOTTOM)
+    top = float(max(mean_running.max(), peak_queued.max(), 1.0))
+    ticks = nice_ticks(top)
+    axes.set_ylim(0, max(ticks[-1], top * 1.02))
+    grid_y(axes, ticks, [f"{tick:g}" for tick in ticks])
+    timeplot.time_axis(axes, start_s, end_s, run.window_s)
+    axes.fill_between(at, 0, mean_running, color=C.s1, alpha=0.22, linewidth=0)
+    axes.plot(at, mean_running, color=C.s1, linewidth=1.75)
+    axes.plot(at, peak_queued, color=C.s2, linewidth=1.75, linestyle=(0, (3, 1.5)))
+    names = spread([float(mean_running[-1]), float(peak_queued[-1])], top * 0.1, 0, axes.get_ylim()[1])
+    timeplot.end_label(axes, names[0], "running", C.s1, weight="bold")
+    timeplot.end_label(axes, names[1], "waiting, peak", C.s2, weight="bold")
+
+    peak_s = float(series.t_s[int(np.argmax(queued))])
+    caption = (
+        f"Running, mean: {numbers.digits(float(running.mean()))}. "
+        + (
+            f"Most waiting: {numbers.integer(float(queued.max()))}, at {numbers.seconds(peak_s)}."
+            if queued.max() > 0
+            else "No call ever waited at a sample."
+        )
+        + " Sum over all ranks."
+    )
+    return Chart(SLUG, TITLE, caption, canvas.svg(slug=SLUG, title=TITLE, description=caption))

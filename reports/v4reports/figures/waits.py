@@ -1,0 +1,76 @@
+"""Mean time to first token, split into what the call waited for: the first place to look for a limit.
+
+Waits are the engine's own records per call; the rest of the time from sending to the first token is
+prefill, transfer and the steps in between, shown as one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from v4reports import numbers
+from v4reports.figures.bars import Bar, draw_bars
+from v4reports.figures.base import Absent, Chart
+from v4reports.figures.canvas import C, nice_ticks
+from v4reports.names import EVENT_CLASSES, label, ordered
+from v4reports.rundir import Run
+
+SLUG = "waits"
+TITLE = "What a call waits for before its first token"
+WAITS = (
+    ("wait_queue", "queue", C.s2),
+    ("wait_kv", "KV pages", C.s1),
+    ("wait_swa", "window", C.s3),
+    ("wait_slots", "slots", C.s6),
+    ("wait_budget", "budget", C.s4),
+)
+REST = ("prefill and steps", C.s5)
+
+
+def draw(run: Run) -> Chart | Absent:
+    calls = run.calls
+    found = calls.get("sent", "first_token", *(name for name, _, _ in WAITS)) if calls else None
+    if calls is None or calls.event_class is None or found is None:
+        return Absent(SLUG, TITLE, "The run has no calls.parquet with the waits of each call.")
+    sent, first, *waits = found
+    inside = np.isfinite(first)
+    if run.window_s is not None:
+        inside &= (sent >= run.window_s[0]) & (sent < run.window_s[1])
+    if not inside.any():
+        return Absent(SLUG, TITLE, "No call of the steady window reached its first token.")
+    means = {}
+    for name in ("all", *ordered(EVENT_CLASSES, sorted(set(calls.event_class[inside])))):
+        chosen = inside if name == "all" else inside & (calls.event_class == name)
+        parts = [float(np.nan_to_num(wait[chosen]).mean()) for wait in waits]
+        total = float((first - sent)[chosen].mean())
+        means[name] = (int(chosen.sum()), parts, max(total - sum(parts), 0.0))
+    longest = max(sum(parts) + rest for _, parts, rest in means.values())
+    factor, unit = numbers.duration_unit(longest)
+    bars = [
+        Bar(
+            label(EVENT_CLASSES, name),
+            (
+                *((part * factor, colour) for part, (_, _, colour) in zip(parts, WAITS, strict=True)),
+                (rest * factor, REST[1]),
+            ),
+            numbers.seconds_like(sum(parts) + rest, longest),
+            f"{numbers.count(count)} calls",
+        )
+        for name, (count, parts, rest) in means.items()
+    ]
+    present = [
+        (text, colour)
+        for i, (_, text, colour) in enumerate(WAITS)
+        if any(parts[i] > 0 for _, parts, _ in means.values())
+    ]
+    ticks = [(tick, f"{tick:g} {unit}") for tick in nice_ticks(longest * factor, at_most=4)]
+    canvas = draw_bars(bars, ticks=ticks, left=136, key=(*present, REST))
+    words = "; ".join(f"{bar.label}: {bar.value}" for bar in bars)
+    _, of_all, rest = means["all"]
+    waited = sum(of_all)
+    share = numbers.percent(waited / (waited + rest)) if waited + rest > 0 else numbers.UNKNOWN
+    largest = WAITS[int(np.argmax(of_all))][1]
+    caption = f"Mean per call of the steady window. Waiting is {share} of the time to first token" + (
+        f"; the largest part of it is {largest}." if waited > 0 else "."
+    )
+    return Chart(SLUG, TITLE, caption, canvas.svg(slug=SLUG, title=TITLE, description=words))

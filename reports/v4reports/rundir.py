@@ -1,0 +1,312 @@
+"""What a report knows about a run: the typed reading of `result.json` and `calls.parquet`.
+
+Tolerant where the schema is optional (a key that is absent becomes None or empty, and the page says that
+the figure is missing), strict where it is wrong (RunError naming file and key). Units are those of the
+names in the file: _ms, _s, _tokens; instants of calls are simulated seconds since the start of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from v4reports.jsonview import View, read_object
+from v4sim.errors import RunError
+
+if TYPE_CHECKING:
+    from v4reports.columns import Calls, Series
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Dist:
+    """Percentiles of one quantity; intervals are 80 % bootstrap over sessions where they are known."""
+
+    count: int
+    mean: float
+    min: float
+    max: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    p50_ci: tuple[float, float] | None = None
+    p95_ci: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    sentence: str
+    number: float | None
+    unit: str
+    what_limits: tuple[str, ...]
+    try_next: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    name: str
+    replica: int
+    rank: int
+    capacity_tokens: float
+    peak_tokens: float | None
+    mean_tokens: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    replica: int
+    rank: int
+    busy_s: float
+    attention_s: float
+    decode_tokens: int
+    prefill_tokens: int
+    utilisation: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Draft tokens offered and accepted at each draft position during one phase of the output."""
+
+    offered: tuple[float, ...]
+    accepted: tuple[float, ...]
+
+    @property
+    def rate(self) -> tuple[float | None, ...]:
+        pairs = zip(self.offered, self.accepted, strict=True)
+        return tuple(accepted / offered if offered else None for offered, accepted in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    kind: str
+    draft_tokens: int
+    mean_accepted_length: float | None
+    by_phase: Mapping[str, Phase]
+
+    @property
+    def is_on(self) -> bool:
+        return self.kind not in ("", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    calls: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """One view of the run (steady window or all of it). Maps keep the order of the file."""
+
+    ttft_ms: Mapping[str, Dist]
+    itl_burst_ms: Dist | None
+    itl_ms: Dist | None
+    tpot_ms: Dist | None
+    e2e_ms: Dist | None
+    queue_ms: Dist | None
+    step_ms: Mapping[str, Dist]
+    throughput: Mapping[str, float]
+    tokens: Mapping[str, float]
+    hit: Mapping[str, float]
+    parts_s: Mapping[str, float]
+    parts_by_kind_s: Mapping[str, Mapping[str, float]]
+    pools: tuple[Pool, ...]
+    ranks: tuple[Rank, ...]
+    speculation: Speculation | None
+    blocked: Mapping[str, Blocked]
+    tasks: Mapping[str, float]
+    task_e2e_s: Dist | None
+    cost: Mapping[str, float]
+    calls: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the seconds of one operation come from."""
+
+    op: str
+    kind: str
+    source: str
+    domain: str
+    residual: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run directory. `name` is the directory's name, the only part of its path a page may show."""
+
+    name: str
+    manifest: Mapping[str, Any]
+    headline: Headline
+    totals: Mapping[str, Any]
+    window_s: tuple[float, float] | None
+    window_rule: str
+    steady: Metrics
+    full: Metrics
+    series: Series | None
+    calls: Calls | None
+    provenance: tuple[Source, ...]
+    domain_warnings: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+
+def read_run(run_dir: Path) -> Run:
+    """Read a run directory. Raises RunError when it is none or when its schema is not ours."""
+    from v4reports.columns import read_calls, read_series
+
+    result = read_object(run_dir / "result.json")
+    version = result.count("schema_version")
+    if version != SCHEMA_VERSION:
+        raise RunError(
+            f"{run_dir / 'result.json'}: schema_version is {version}, this v4reports reads {SCHEMA_VERSION}. "
+            "Replay the trace with this version, or report with the version that wrote the run."
+        )
+    return Run(
+        name=run_dir.resolve().name,
+        manifest=result.child("manifest").data,
+        headline=_headline(result.child("headline")),
+        totals=result.child("totals").data,
+        window_s=_window(result.child("window")),
+        window_rule=result.child("window").text("rule"),
+        steady=_metrics(result.child("steady")),
+        full=_metrics(result.child("full")),
+        series=read_series(result.child("series")),
+        calls=read_calls(run_dir / "calls.parquet"),
+        provenance=tuple(_source(view) for view in result.children("provenance")),
+        domain_warnings=result.texts("domain_warnings"),
+        assumptions=result.texts("assumptions"),
+    )
+
+
+def _headline(view: View) -> Headline:
+    return Headline(
+        sentence=view.text("sentence"),
+        number=view.number("number"),
+        unit=view.text("unit"),
+        what_limits=view.texts("what_limits"),
+        try_next=view.texts("try_next"),
+    )
+
+
+def _window(view: View) -> tuple[float, float] | None:
+    start, end = view.number("start_s"), view.number("end_s")
+    return None if start is None or end is None else (start, end)
+
+
+def _dist(view: View) -> Dist | None:
+    """None for a distribution over nothing: it has no percentiles to show."""
+    count = view.count("count")
+    if not count:
+        return None
+    values = {name: view.number(name) for name in ("mean", "min", "max", "p50", "p90", "p95", "p99")}
+    known = {name: value for name, value in values.items() if value is not None}
+    if len(known) < len(values):
+        return None
+    return Dist(count=count, p50_ci=_interval(view, "p50_ci"), p95_ci=_interval(view, "p95_ci"), **known)
+
+
+def _interval(view: View, key: str) -> tuple[float, float] | None:
+    bounds = view.numbers(key)
+    return (bounds[0], bounds[1]) if len(bounds) == 2 else None
+
+
+def _dists(view: View, key: str) -> dict[str, Dist]:
+    pairs = ((name, _dist(child)) for name, child in view.named(key).items())
+    return {name: dist for name, dist in pairs if dist is not None}
+
+
+def _metrics(view: View) -> Metrics:
+    return Metrics(
+        ttft_ms=_dists(view, "ttft_ms"),
+        itl_burst_ms=_dist(view.child("itl_burst_ms")),
+        itl_ms=_dist(view.child("itl_ms")),
+        tpot_ms=_dist(view.child("tpot_ms")),
+        e2e_ms=_dist(view.child("e2e_ms")),
+        queue_ms=_dist(view.child("queue_ms")),
+        step_ms=_dists(view, "step_ms"),
+        throughput=view.number_map("throughput"),
+        tokens=view.number_map("tokens"),
+        hit=view.number_map("hit"),
+        parts_s=view.number_map("parts_s"),
+        parts_by_kind_s={
+            kind: view.child("parts_by_kind_s").number_map(kind) for kind in view.child("parts_by_kind_s")
+        },
+        pools=tuple(_pool(pool) for pool in view.children("pools")),
+        ranks=tuple(_rank(rank) for rank in view.children("ranks")),
+        speculation=_speculation(view.child("speculation")) if "speculation" in view else None,
+        blocked={
+            reason: Blocked(calls=child.count("calls") or 0, time_s=child.number("time_s") or 0.0)
+            for reason, child in view.named("blocked").items()
+        },
+        tasks={
+            name: value
+            for name in view.child("tasks")
+            if name != "e2e_s" and (value := view.child("tasks").number(name)) is not None
+        },
+        task_e2e_s=_dist(view.child("tasks").child("e2e_s")),
+        cost=view.number_map("cost"),
+        calls=view.number_map("calls"),
+    )
+
+
+def _pool(view: View) -> Pool:
+    return Pool(
+        name=view.text("name"),
+        replica=view.count("replica") or 0,
+        rank=view.count("rank") or 0,
+        capacity_tokens=view.number("capacity_tokens") or 0.0,
+        peak_tokens=view.number("peak_tokens"),
+        mean_tokens=view.number("mean_tokens"),
+    )
+
+
+def _rank(view: View) -> Rank:
+    return Rank(
+        replica=view.count("replica") or 0,
+        rank=view.count("rank") or 0,
+        busy_s=view.number("busy_s") or 0.0,
+        attention_s=view.number("attention_s") or 0.0,
+        decode_tokens=view.count("decode_tokens") or 0,
+        prefill_tokens=view.count("prefill_tokens") or 0,
+        utilisation=view.number("utilisation"),
+    )
+
+
+def _speculation(view: View) -> Speculation:
+    phases = {}
+    for name, child in view.named("by_phase").items():
+        offered, accepted = child.numbers("offered"), child.numbers("accepted")
+        if len(offered) != len(accepted):
+            raise child.wrong("accepted", f"one number for each of the {len(offered)} positions offered")
+        phases[name] = Phase(offered, accepted)
+    return Speculation(
+        kind=view.text("kind"),
+        draft_tokens=view.count("draft_tokens") or 0,
+        mean_accepted_length=view.number("mean_accepted_length"),
+        by_phase=phases,
+    )
+
+
+def _source(view: View) -> Source:
+    """Domain and residual may be a text, a number or a small object; the page shows them as text."""
+    return Source(
+        op=view.text("op"),
+        kind=view.text("kind"),
+        source=view.text("source"),
+        domain=_shown(view.data.get("domain")),
+        residual=_shown(view.data.get("residual")),
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return "–".join(_shown(item) for item in value) if len(value) == 2 else ", ".join(map(_shown, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

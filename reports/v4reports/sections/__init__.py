@@ -1,0 +1,36 @@
+"""The sections of the page in reading order, one file each, one function `build(run)` in each."""
+
+from __future__ import annotations
+
+from v4reports.rundir import Run
+from v4reports.sections import (
+    admission,
+    cache,
+    economy,
+    latency,
+    origin,
+    ranks,
+    speculation,
+    steptime,
+    window,
+)
+from v4reports.sections.base import Section, SectionFunction
+
+SECTIONS: tuple[SectionFunction, ...] = (
+    latency.build,
+    economy.build,
+    steptime.build,
+    cache.build,
+    ranks.build,
+    admission.build,
+    speculation.build,
+    window.build,
+    origin.build,
+)
+
+
+def build_all(run: Run) -> list[Section]:
+    return [build(run) for build in SECTIONS]
+
+
+__all__ = ["SECTIONS", "Section", "build_all"]

@@ -1,0 +1,33 @@
+"""What a section of the page is: a heading, a finding in one or two sentences, figures and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from v4reports.rundir import Run
+from v4reports.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`figures` names entries of `v4reports.figures.FIGURES`; `lists` are headed lists of
+    sentences; `folded` tables open on a click."""
+
+    slug: str
+    title: str
+    lead: str
+    figures: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    lists: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    folded: tuple[Table, ...] = ()
+    beside: bool = False
+
+    @property
+    def is_beside(self) -> bool:
+        """Figures in the left column and tables in the right one, where there is room for two."""
+        return self.beside or len(self.figures) == 1
+
+
+SectionFunction = Callable[[Run], Section]

@@ -1,0 +1,92 @@
+"""What a client waits for: first token by event class, resume after a tool, time between tokens."""
+
+from __future__ import annotations
+
+from v4reports import numbers
+from v4reports.figures.ttft import objective
+from v4reports.names import EVENT_CLASS_MEANING, EVENT_CLASSES, RESUME_VIEWS, label, ordered
+from v4reports.rundir import Dist, Run
+from v4reports.sections.base import Section
+from v4reports.tables import Cell, Table, distribution_table
+
+TOKEN_TIMES = (
+    (
+        "itl_burst_ms",
+        "ITL, bursts",
+        "gaps as the client sees them: the tokens of one verify step come together",
+    ),
+    ("itl_ms", "ITL, divided", "each step's time shared out over its tokens, so that sums are kept"),
+    ("tpot_ms", "TPOT", "(last − first token) ÷ (tokens − 1), one value per call"),
+)
+CALL_TIMES = (
+    ("queue_ms", "In queue", "sent to admitted"),
+    ("e2e_ms", "Whole call", "sent to last token"),
+)
+
+
+def build(run: Run) -> Section:
+    tables = []
+    by_class = run.steady.ttft_ms
+    objective_s = objective(run, "ttft_p95_s")
+    if by_class:
+        tables.append(
+            distribution_table(
+                "Time to first token by event class, steady window",
+                [
+                    (Cell(label(EVENT_CLASSES, name), EVENT_CLASS_MEANING.get(name, "")), by_class[name])
+                    for name in ordered(EVENT_CLASSES, by_class)
+                    if name not in RESUME_VIEWS
+                ],
+                first="Event class",
+                limit_ms=None if objective_s is None else objective_s * 1e3,
+            )
+        )
+    resume = resume_table(run)
+    if resume is not None:
+        tables.append(resume)
+    for caption, entries, limit in (
+        ("Time between tokens, steady window", TOKEN_TIMES, objective(run, "itl_p95_ms")),
+        ("Time of whole calls, steady window", CALL_TIMES, None),
+    ):
+        named = [
+            (Cell(name, meaning), dist)
+            for key, name, meaning in entries
+            if isinstance(dist := getattr(run.steady, key), Dist)
+        ]
+        if named:
+            tables.append(distribution_table(caption, named, first="Quantity", limit_ms=limit))
+    return Section("latency", "Latency", _lead(run), ("waits", "itl"), tuple(tables))
+
+
+def resume_table(run: Run) -> Table | None:
+    """The calls that resumed after a tool, timed from each of the moments the run knows."""
+    by_class = run.steady.ttft_ms
+    named = [
+        (Cell(name, meaning), by_class[key])
+        for key, (name, meaning) in RESUME_VIEWS.items()
+        if key in by_class
+    ]
+    if named and "resume_tool" in by_class:
+        named.insert(0, (Cell("From sending", "the call reached the router"), by_class["resume_tool"]))
+    if not named:
+        return None
+    return distribution_table(
+        "Resume after a tool: time to first token, counted from", named, first="Counted from"
+    )
+
+
+def _lead(run: Run) -> str:
+    by_class = run.steady.ttft_ms
+    everything, resume = by_class.get("all"), by_class.get("resume_tool")
+    if everything is None:
+        return "No call of the steady window reached its first token."
+    text = (
+        f"Half of all calls have their first token after {numbers.ms(everything.p50)}, "
+        f"95 % after {numbers.ms(everything.p95)}."
+    )
+    if resume is not None:
+        text += f" After a tool it is {numbers.ms(resume.p50)} and {numbers.ms(resume.p95)}."
+    itl = run.steady.itl_ms
+    if itl is not None:
+        text += f" Then tokens come every {numbers.ms(itl.p50)} (p95 {numbers.ms(itl.p95)})."
+    return text
