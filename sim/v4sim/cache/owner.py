@@ -1,0 +1,123 @@
+"""The cache owner of one attention-DP rank: its tree and its pools.
+
+Ownership is apart from scheduling: a rank asks its owner for room, the owner evicts. Two pools of
+device memory exist, `kv` (full-history pages) and `swa` (sliding-window tokens), plus `slots`
+(request slots with their compressor state). Pool usage = resident spans + what running calls hold
+privately, so `used + free == capacity` by construction and idle means used == resident.
+"""
+
+from __future__ import annotations
+
+from v4sim.cache.legal import NO_HIT, Hit, HitPolicy
+from v4sim.cache.node import SpanNode
+from v4sim.cache.pool import Pool
+from v4sim.cache.tree import SpanTree
+
+
+class CacheOwner:
+    """Tree + pools of one rank. With `enabled=False` nothing is kept after a call ends."""
+
+    def __init__(
+        self,
+        tree: SpanTree,
+        policy: HitPolicy,
+        *,
+        kv_tokens: int,
+        swa_tokens: int,
+        request_slots: int,
+        enabled: bool = True,
+    ) -> None:
+        page = policy.page_tokens
+        self.tree = tree
+        self.policy = policy
+        self.page_tokens = page
+        self.enabled = enabled
+        self.kv = Pool("kv", kv_tokens // page * page)
+        self.swa = Pool("swa", swa_tokens // page * page)
+        self.slots = Pool("slots", request_slots)
+
+    @property
+    def pools(self) -> tuple[Pool, Pool, Pool]:
+        return self.kv, self.swa, self.slots
+
+    # -- room -----------------------------------------------------------------------------------
+
+    @property
+    def kv_available(self) -> int:
+        """Free plus evictable history tokens."""
+        return self.kv.free + self.tree.evictable_tokens
+
+    @property
+    def swa_available(self) -> int:
+        return self.swa.free + self.tree.swa_evictable_tokens
+
+    def make_kv_room(self, tokens: int) -> bool:
+        """Evict until `tokens` are free; False (and nothing evicted) if that is impossible."""
+        if tokens <= self.kv.free:
+            return True
+        if tokens > self.kv_available:
+            return False
+        tree = self.tree
+        swa_before = tree.swa_tokens
+        self.kv.give(tree.evict(tokens - self.kv.free))
+        self.swa.give(swa_before - tree.swa_tokens)
+        return True
+
+    def make_swa_room(self, tokens: int) -> bool:
+        if tokens <= self.swa.free:
+            return True
+        if tokens > self.swa_available:
+            return False
+        tree = self.tree
+        kv_before = tree.kv_tokens
+        self.swa.give(tree.evict_swa(tokens - self.swa.free))
+        self.kv.give(kv_before - tree.kv_tokens)
+        return True
+
+    # -- prefix ---------------------------------------------------------------------------------
+
+    def match(self, uid: int, limit_tokens: int) -> Hit:
+        """The legal hit for this content, at most `limit_tokens`. Modifies nothing."""
+        if not self.enabled:
+            return NO_HIT
+        node, length = self.tree.find(uid, limit_tokens)
+        return self.policy.legal_hit(node, length)
+
+    def hold(self, hit: Hit) -> SpanNode | None:
+        """Lock a hit's prefix (splitting the node at the boundary); returns the node to release later."""
+        node = hit.node
+        if node is None:
+            return None
+        if node.end != hit.tokens:
+            node = self.tree.split(node, hit.tokens)
+        self.tree.lock(node)
+        return node
+
+    def use(self, node: SpanNode | None) -> None:
+        if node is not None:
+            self.tree.touch(node)
+
+    def release(self, node: SpanNode | None) -> None:
+        if node is not None:
+            self.tree.unlock(node)
+
+    def adopt(
+        self, uid: int, held: SpanNode | None, upto: int, private_tokens: int, swa_from: int, private_swa: int
+    ) -> SpanNode | None:
+        """Move a call's private pages [held.end, upto) into the tree and hold the new end instead.
+
+        `private_tokens` and `private_swa` are what the call gives up; what is already resident is
+        freed, the rest changes hands. Returns the node now held.
+        """
+        if not self.enabled:
+            return held
+        tree = self.tree
+        swa_before = tree.swa_tokens
+        node, added = tree.insert(uid, held, upto, swa_from)
+        self.kv.give(private_tokens - added)
+        self.swa.give(private_swa - (tree.swa_tokens - swa_before))
+        if node is not held:
+            if node is not None:
+                tree.lock(node)
+            self.release(held)
+        return node

@@ -1,0 +1,318 @@
+"""The radix tree of one cache owner: which spans are resident, in what order they leave.
+
+One tree belongs to one attention-DP rank (ranks do not share KV). Nodes are spans, not blocks, so
+a million-token session costs a handful of them. Invariants, checked by `check()`:
+
+* a resident node's parent is resident, and begins where its parent ends;
+* `kv_tokens` is the sum of node sizes, `protected_tokens` that of nodes with locks;
+* `swa_tokens` is the sum of what nodes hold of the sliding window.
+
+Eviction is least recently used, leaves only, in one of two grains: whole nodes (SGLang) or pages
+from a leaf's tail (vLLM, whose free list receives a request's blocks tail first). Recency is kept
+lazily: using a node uses all its ancestors, and that is applied when an ancestor becomes a leaf.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from v4sim.cache.node import SpanNode
+from v4sim.errors import LawError
+from v4sim.prefix import NO_PARENT, PrefixIndex
+
+
+class SpanTree:
+    """Resident spans of one owner. `page_grain` selects vLLM's eviction grain."""
+
+    def __init__(self, prefixes: PrefixIndex, *, page_grain: bool = False) -> None:
+        self.prefixes = prefixes
+        self.page_tokens = prefixes.page_tokens
+        self.page_grain = page_grain
+        self.kv_tokens = 0
+        self.protected_tokens = 0
+        self.swa_tokens = 0
+        self.swa_protected_tokens = 0
+        self.evicted_tokens = 0
+        self.swa_evicted_tokens = 0
+        self._tails: dict[int, SpanNode] = {}
+        self._leaves: list[tuple[int, int, SpanNode]] = []
+        self._swa_lru: list[tuple[int, int, int, SpanNode]] = []
+        self._tick = 0
+        self._sequence = 0
+
+    @property
+    def evictable_tokens(self) -> int:
+        return self.kv_tokens - self.protected_tokens
+
+    @property
+    def swa_evictable_tokens(self) -> int:
+        return self.swa_tokens - self.swa_protected_tokens
+
+    # -- lookup ---------------------------------------------------------------------------------
+
+    def find(self, uid: int, limit_tokens: int) -> tuple[SpanNode | None, int]:
+        """Longest resident history of content `uid`, at most `limit_tokens` (floored to a page).
+
+        Returns the node that contains the boundary, and the boundary. Modifies nothing.
+        """
+        prefixes, tails = self.prefixes, self._tails
+        limit = limit_tokens // self.page_tokens * self.page_tokens
+        while uid != NO_PARENT:
+            start = prefixes.start(uid)
+            if start < limit:
+                tail = tails.get(uid)
+                if tail is not None:
+                    limit = min(limit, tail.end)
+                    while tail.start >= limit:
+                        assert tail.parent is not None
+                        tail = tail.parent
+                    return tail, limit
+                limit = start
+            uid = prefixes.parent(uid)
+        return None, 0
+
+    # -- use ------------------------------------------------------------------------------------
+
+    def touch(self, node: SpanNode) -> None:
+        """Mark `node` and all above it as just used, their sliding windows included.
+
+        The history's recency of ancestors is implied; that of their windows is not, since an
+        ancestor can lose its window before its descendants do. At equal ticks the window nearest
+        the root goes first, as in SGLang: the tail of a session is what a resume needs.
+        """
+        self._tick += 1
+        tick = self._tick
+        node.access = tick
+        above: SpanNode | None = node
+        while above is not None:
+            above.swa_access = tick
+            above = above.parent
+
+    def split(self, node: SpanNode, at: int) -> SpanNode:
+        """Cut `node` at `at` and return the upper part [start, at). `node` keeps its identity as the lower part."""
+        upper = SpanNode(node.uid, node.start, at, node.parent, node.access)
+        upper.children = 1
+        upper.locks = 1 if node.locks else 0
+        upper.swa_access = node.swa_access
+        upper.swa_start = min(node.swa_start, at)
+        if node.swa_locks and upper.swa_tokens:
+            # The window that the lock protects lies at the node's end, so the upper part is free.
+            self.swa_protected_tokens -= upper.swa_tokens
+        node.swa_start = max(node.swa_start, at)
+        node.start = at
+        node.parent = upper
+        if upper.swa_tokens:
+            self._push_swa(upper)
+        return upper
+
+    def lock(self, node: SpanNode) -> None:
+        """Protect `node` and its ancestors from eviction, and the window at its end."""
+        node.swa_locks += 1
+        if node.swa_locks == 1:
+            self.swa_protected_tokens += node.swa_tokens
+        above: SpanNode | None = node
+        while above is not None:
+            above.locks += 1
+            if above.locks > 1:
+                return
+            self.protected_tokens += above.tokens
+            above = above.parent
+
+    def unlock(self, node: SpanNode) -> None:
+        node.swa_locks -= 1
+        if node.swa_locks == 0:
+            self.swa_protected_tokens -= node.swa_tokens
+            self._push_swa(node)
+        above: SpanNode | None = node
+        while above is not None:
+            above.locks -= 1
+            if above.locks:
+                return
+            self.protected_tokens -= above.tokens
+            if above.children == 0:
+                self._push_leaf(above)
+            above = above.parent
+
+    # -- growth ---------------------------------------------------------------------------------
+
+    def insert(self, uid: int, below: SpanNode | None, upto: int, swa_from: int) -> tuple[SpanNode | None, int]:
+        """Make the content of `uid` resident up to `upto` (a page multiple), starting under `below`.
+
+        `below` is a resident node on the content's path (None: the root). The sliding window is
+        resident from `swa_from` on. Returns the node that ends at `upto` and the number of tokens
+        that were added; pages that someone else inserted meanwhile are not added again.
+        """
+        begin = below.end if below is not None else 0
+        if upto <= begin:
+            return below, 0
+        added = 0
+        node = below
+        self._tick += 1
+        for owner, segment_end in self._segments(uid, begin, upto):
+            segment_start = max(begin, self.prefixes.start(owner))
+            tail = self._tails.get(owner)
+            if tail is not None and tail.end > segment_start:
+                node, resident_end = self._node_at(tail, min(segment_end, tail.end))
+                segment_start = resident_end
+            if segment_start < segment_end:
+                node = self._append(owner, segment_start, segment_end, node, swa_from)
+                added += segment_end - segment_start
+        assert node is not None
+        node.access = self._tick
+        if swa_from < node.end and node.swa_start == node.end:
+            # Someone's tombstone: the newcomer brings the window back.
+            node.swa_start = max(node.start, swa_from)
+            self.swa_tokens += node.swa_tokens
+            if node.swa_locks:
+                self.swa_protected_tokens += node.swa_tokens
+            self._push_swa(node)
+        node.swa_access = self._tick
+        return node, added
+
+    def _segments(self, uid: int, begin: int, upto: int) -> list[tuple[int, int]]:
+        """(owner, end) of the content's spans that reach into [begin, upto), first to last."""
+        prefixes = self.prefixes
+        segments = []
+        end = upto
+        while uid != NO_PARENT and end > begin:
+            start = prefixes.start(uid)
+            if start < end:
+                segments.append((uid, end))
+                end = start
+            uid = prefixes.parent(uid)
+        segments.reverse()
+        return segments
+
+    def _node_at(self, tail: SpanNode, end: int) -> tuple[SpanNode, int]:
+        """The node of `tail`'s span that ends at `end`, split off if necessary."""
+        node = tail
+        while node.start >= end:
+            assert node.parent is not None
+            node = node.parent
+        return (node if node.end == end else self.split(node, end)), end
+
+    def _append(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
+        if parent is not None:
+            parent.children += 1
+        node = SpanNode(uid, start, end, parent, self._tick)
+        node.swa_start = min(max(start, swa_from), end)
+        self._tails[uid] = node
+        self.kv_tokens += node.tokens
+        self._push_leaf(node)
+        if node.swa_tokens:
+            self.swa_tokens += node.swa_tokens
+            self._push_swa(node)
+        return node
+
+    # -- eviction -------------------------------------------------------------------------------
+
+    def evict(self, tokens: int) -> int:
+        """Free at least `tokens` of history, oldest leaves first; returns what was freed (maybe less)."""
+        freed = 0
+        while freed < tokens and self._leaves:
+            access, _, node = heapq.heappop(self._leaves)
+            if not node.alive or node.children or node.locks:
+                continue
+            if node.access != access:
+                self._push_leaf(node)
+                continue
+            if self.page_grain and node.tokens > tokens - freed:
+                page = self.page_tokens
+                cut = min(node.tokens, -(-(tokens - freed) // page) * page)
+                if cut < node.tokens:
+                    freed += self._shorten(node, cut)
+                    self._push_leaf(node)
+                    continue
+            freed += node.tokens
+            self._remove(node)
+        self.evicted_tokens += freed
+        return freed
+
+    def evict_swa(self, tokens: int) -> int:
+        """Free at least `tokens` of sliding window, oldest first.
+
+        An inner node becomes a tombstone; an unlocked leaf goes whole, since without its window it
+        could not be resumed; a window that a running call still reads is skipped.
+        """
+        freed = 0
+        while freed < tokens and self._swa_lru:
+            access, _, _, node = heapq.heappop(self._swa_lru)
+            if not node.alive or node.swa_tokens == 0 or node.swa_locks:
+                continue
+            if node.swa_access != access:
+                self._push_swa(node)
+                continue
+            freed += node.swa_tokens
+            if node.children == 0 and node.locks == 0:
+                self.evicted_tokens += node.tokens
+                self._remove(node)
+            else:
+                self.swa_tokens -= node.swa_tokens
+                node.swa_start = node.end
+        self.swa_evicted_tokens += freed
+        return freed
+
+    def _shorten(self, node: SpanNode, cut: int) -> int:
+        """Drop the last `cut` tokens of a leaf; its window goes with them."""
+        self.swa_tokens -= node.swa_tokens
+        node.end -= cut
+        self.swa_tokens += max(0, node.end - node.swa_start)
+        node.swa_start = min(node.swa_start, node.end)
+        self.kv_tokens -= cut
+        return cut
+
+    def _remove(self, node: SpanNode) -> None:
+        node.alive = False
+        self.kv_tokens -= node.tokens
+        self.swa_tokens -= node.swa_tokens
+        above = node.parent
+        if self._tails[node.uid] is node:
+            if above is not None and above.uid == node.uid:
+                self._tails[node.uid] = above
+            else:
+                del self._tails[node.uid]
+        if above is not None:
+            above.children -= 1
+            above.access = max(above.access, node.access)
+            if above.children == 0 and above.locks == 0:
+                self._push_leaf(above)
+
+    def _push_leaf(self, node: SpanNode) -> None:
+        self._sequence += 1
+        heapq.heappush(self._leaves, (node.access, self._sequence, node))
+
+    def _push_swa(self, node: SpanNode) -> None:
+        self._sequence += 1
+        heapq.heappush(self._swa_lru, (node.swa_access, node.end, self._sequence, node))
+
+    # -- law ------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[SpanNode]:
+        """Every resident node, children before parents within a span; for checks and reports."""
+        found: dict[int, SpanNode] = {}
+        for tail in self._tails.values():
+            node: SpanNode | None = tail
+            while node is not None and id(node) not in found:
+                found[id(node)] = node
+                node = node.parent
+        return list(found.values())
+
+    def check(self) -> None:
+        """Raise LawError if a stored total disagrees with the nodes, or a node hangs in the air."""
+        nodes = self.nodes()
+        totals = {
+            "kv_tokens": sum(n.tokens for n in nodes),
+            "protected_tokens": sum(n.tokens for n in nodes if n.locks),
+            "swa_tokens": sum(n.swa_tokens for n in nodes),
+            "swa_protected_tokens": sum(n.swa_tokens for n in nodes if n.swa_locks),
+        }
+        for name, expected in totals.items():
+            if getattr(self, name) != expected:
+                raise LawError(f"cache tree: {name} is {getattr(self, name)}, its nodes add up to {expected}")
+        for node in nodes:
+            parent = node.parent
+            begin = parent.end if parent is not None else 0
+            if not node.alive or node.start != begin or node.end <= node.start:
+                raise LawError(f"cache tree: {node!r} does not continue its parent {parent!r}")
+            if not node.start <= node.swa_start <= node.end:
+                raise LawError(f"cache tree: {node!r} holds a window outside itself")

@@ -1,0 +1,58 @@
+"""What a scheduler is: the rules by which one rank fills its next step.
+
+A scheduler owns no state of the cache or the calls (the `Rank` does); it decides, and calls the
+rank's verbs. Contract for every variant:
+
+* `plan` may admit, continue and block calls, and returns the prefill chunks of the next step. It
+  sees only calls that reached the queue by `visible_ns`.
+* `make_decode_room` makes the pages of the next decode step fit, by evicting, then by retracting.
+* `quiet_steps` promises how many pure decode steps `plan` would answer the same, provided that
+  nothing joins, leaves or arrives. Promising too few costs time, too many would be wrong.
+* Nothing here reads `call.output_tokens`: an engine does not know when an answer ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from v4sim.engine.call import Call
+    from v4sim.engine.rank import Rank
+
+ENDLESS = 1 << 40
+
+
+class Chunk(NamedTuple):
+    """`new_tokens` of one call to compute on top of `past_tokens`; `last` samples a token."""
+
+    call: Call
+    new_tokens: int
+    past_tokens: int
+    last: bool
+
+
+class Scheduler(Protocol):
+    """The rules of one engine for one rank."""
+
+    mixes: bool  # decodes run in the same step as prefill chunks
+    late_results: bool  # the next batch is chosen before the results of the current one are known
+    reorders: bool  # an arrival may overtake a call that waits
+    keeps_output: bool  # the output of a finished call becomes a reusable prefix
+
+    def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]: ...
+
+    def make_decode_room(self, rank: Rank, needed_tokens: int, now_ns: int) -> bool:
+        """Returns True if calls were retracted, so that the need must be computed again."""
+        ...
+
+    def quiet_steps(self, rank: Rank, now_ns: int) -> int: ...
+
+    def decode_alloc_tokens(self, width: int) -> int:
+        """Tokens beyond the context for which a decode step holds pages."""
+        ...
+
+    def after_decode(self, rank: Rank, steps: int) -> None: ...
+
+    def after_extend(self, rank: Rank) -> None:
+        """Some rank of the replica ran a prefill chunk in the step that just ended."""
+        ...

@@ -1,0 +1,90 @@
+"""From a resolved deployment to replicas: which rules, which pools, which ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from v4sim.cache.legal import HitPolicy
+from v4sim.cache.owner import CacheOwner
+from v4sim.cache.tree import SpanTree
+from v4sim.engine.base import Scheduler
+from v4sim.engine.rank import Rank
+from v4sim.engine.sglang import SGLangRules
+from v4sim.engine.vllm import VLLMRules
+from v4sim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from v4sim.capacity import RankPools
+    from v4sim.config import Deployment, RankLimits
+    from v4sim.model import ModelSpec
+    from v4sim.prefix import PrefixIndex
+
+SchedulerFactory = Callable[["Deployment", "RankLimits", "ModelSpec"], Scheduler]
+
+
+def _sglang(deployment: Deployment, limits: RankLimits, spec: ModelSpec) -> Scheduler:
+    engine = deployment.engine
+    assert limits.max_prefill_tokens is not None
+    return SGLangRules(
+        page_tokens=limits.page_tokens,
+        window_tokens=spec.sliding_window,
+        chunk_tokens=limits.chunk_tokens,
+        max_prefill_tokens=limits.max_prefill_tokens,
+        max_running=limits.max_running,
+        conservativeness=limits.conservativeness,
+        clip_max_new_tokens=engine.clip_max_new_tokens,
+        prefill_max_requests=engine.prefill_max_requests,
+        prefill_decode_interval=engine.prefill_decode_interval,
+        schedule_policy=engine.schedule_policy,
+        retraction_policy=engine.retraction_policy,
+        draft_alloc_tokens=limits.draft_tokens + 1 if limits.draft_tokens else 0,
+        mixes=engine.mixed_chunk,
+        late_results=engine.overlap,
+        keeps_output=not engine.strip_output_cache,
+    )
+
+
+def _vllm(deployment: Deployment, limits: RankLimits, spec: ModelSpec) -> Scheduler:
+    engine = deployment.engine
+    return VLLMRules(
+        page_tokens=limits.page_tokens,
+        max_batched_tokens=engine.max_batched_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        long_prefill_token_threshold=engine.long_prefill_token_threshold,
+        reserve_full_isl=engine.reserve_full_isl,
+        watermark=engine.watermark,
+        draft_tokens=limits.draft_tokens,
+        late_results=engine.async_scheduling,
+        keeps_output=not engine.strip_output_cache,
+    )
+
+
+SCHEDULERS: dict[str, SchedulerFactory] = {"sglang": _sglang, "vllm": _vllm}
+
+
+def make_scheduler(deployment: Deployment, limits: RankLimits, spec: ModelSpec) -> Scheduler:
+    try:
+        factory = SCHEDULERS[deployment.engine.kind]
+    except KeyError:
+        raise ConfigError(
+            f"engine.kind {deployment.engine.kind!r} has no scheduler; choose one of {', '.join(sorted(SCHEDULERS))}"
+        ) from None
+    return factory(deployment, limits, spec)
+
+
+def make_rank(
+    replica: int, index: int, deployment: Deployment, pools: RankPools, spec: ModelSpec, prefixes: PrefixIndex
+) -> Rank:
+    """One rank with its own cache owner. vLLM's single block pool evicts by page, SGLang's tree by node."""
+    engine = deployment.engine
+    is_vllm = engine.kind == "vllm"
+    owner = CacheOwner(
+        SpanTree(prefixes, page_grain=is_vllm),
+        HitPolicy(engine.swa_veto, engine.page_tokens, spec.sliding_window, spec.num_layers),
+        kv_tokens=pools.kv_tokens,
+        swa_tokens=pools.swa_tokens,
+        request_slots=pools.request_slots,
+        enabled=engine.prefix_cache,
+    )
+    return Rank(replica, index, owner, overhead_tokens=pools.window_blocks_decode * pools.block_tokens)

@@ -1,0 +1,166 @@
+"""One LLM call inside the engine: what it asks for, where it stands, what it holds.
+
+Lengths in tokens, instants in integer nanoseconds (-1: not reached). Few lengths are stored, the
+rest are properties. The scheduler may read everything but `output_tokens`: the true output length
+is known to the world, not to the engine; `max_new_tokens` is what the client asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import simpy
+    from numpy.typing import NDArray
+
+    from v4sim.cache.node import SpanNode
+
+WAITING, LOADING, PARKED, RUNNING, FINISHED = "waiting", "loading", "parked", "running", "finished"
+WAIT_REASONS = ("kv", "swa", "slots", "budget")
+
+
+class Call:
+    """Created when its dependencies are done; lives until the engine has released it."""
+
+    __slots__ = (
+        "admit_ns",
+        "bound_tokens",
+        "clock0",
+        "computed_tokens",
+        "copy",
+        "done",
+        "emit_ns",
+        "event_class",
+        "first_token_ns",
+        "generated",
+        "held",
+        "hit_host_tokens",
+        "hit_storage_tokens",
+        "hit_tokens",
+        "index",
+        "join_order",
+        "kv_end",
+        "kv_peak_tokens",
+        "last_token_ns",
+        "lost_swa_tokens",
+        "max_new_tokens",
+        "num_steps",
+        "offset",
+        "outcome",
+        "output_tokens",
+        "phases",
+        "prefilled",
+        "priority",
+        "prompt_tokens",
+        "queued_ns",
+        "rank",
+        "ready_ns",
+        "recomputed_tokens",
+        "replay_tokens",
+        "replica",
+        "retractions",
+        "row",
+        "sent_ns",
+        "session",
+        "share0_ns",
+        "share_ns",
+        "starts",
+        "state",
+        "swa_private",
+        "trigger",
+        "uid",
+        "verify_steps",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        *,
+        index: int,
+        row: int,
+        uid: int,
+        session: int,
+        copy: int,
+        trigger: int,
+        event_class: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        max_new_tokens: int,
+        priority: int,
+        bound_tokens: int,
+        ready_ns: int,
+        sent_ns: int,
+        done: simpy.Event,
+    ) -> None:
+        self.index = index
+        self.row = row
+        self.uid = uid
+        self.session = session
+        self.copy = copy
+        self.trigger = trigger
+        self.event_class = event_class
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.max_new_tokens = max_new_tokens
+        self.priority = priority
+        self.bound_tokens = bound_tokens
+        self.ready_ns = ready_ns
+        self.sent_ns = sent_ns
+        self.done = done
+        self.outcome = "queued"
+        self.state = WAITING
+        self.replica = self.rank = -1
+        self.queued_ns = self.admit_ns = self.first_token_ns = self.last_token_ns = self.emit_ns = -1
+        self.waits: list[tuple[str, int]] = []
+        # Cache
+        self.held: SpanNode | None = None
+        self.kv_end = 0  # device history reaches to here, page-rounded (tree + private)
+        self.swa_private = 0
+        self.hit_tokens = self.hit_host_tokens = self.hit_storage_tokens = 0
+        self.lost_swa_tokens = 0
+        self.kv_peak_tokens = 0
+        # Prefill
+        self.generated = 0  # output tokens emitted before the current (re-)prefill
+        self.prefilled = 0  # content tokens whose KV exists
+        self.replay_tokens = 0  # of the prefix, still to be computed again
+        self.computed_tokens = 0
+        self.recomputed_tokens = 0
+        # Decode
+        self.phases: NDArray[np.int64] | None = None
+        self.starts: list[int] = []
+        self.offset = 0
+        self.num_steps = 0
+        self.clock0 = 0
+        self.join_order = 0
+        self.verify_steps = 0
+        self.retractions = 0
+        self.share0_ns = self.share_ns = 0
+
+    @property
+    def prefill_target(self) -> int:
+        """Content tokens that must be in KV before the next token can be sampled."""
+        return self.prompt_tokens + self.generated
+
+    @property
+    def prefill_left(self) -> int:
+        """Tokens still to compute, replayed ones included."""
+        return self.prefill_target - self.prefilled + self.replay_tokens
+
+    @property
+    def private_from(self) -> int:
+        """Content below this is held through the tree."""
+        return self.held.end if self.held is not None else 0
+
+    def context_at(self, clock: int) -> int:
+        """Tokens in KV at this decode clock of its rank."""
+        step = clock - self.clock0
+        emitted = self.starts[step] if step < self.num_steps else self.output_tokens
+        return self.prompt_tokens + emitted - 1
+
+    def emitted_at(self, clock: int) -> int:
+        step = clock - self.clock0
+        return self.starts[step] if step < self.num_steps else self.output_tokens
+
+    def __repr__(self) -> str:
+        return f"<Call {self.index} row {self.row} {self.state} {self.prompt_tokens}+{self.output_tokens}>"

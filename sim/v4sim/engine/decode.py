@@ -1,0 +1,134 @@
+"""The decoding sequences of a replica as arrays.
+
+Each call's walk is known when it starts to decode (its lengths are decided by keyed draws), so the
+contexts of all its steps lie in one flat store. A batch is a vector of indices into it: looking k
+steps ahead is one gather, moving on is adding k. Rows stand in order of rank, then of joining.
+
+A rank's decode clock counts the steps in which that rank decoded; a call that joined at clock c
+is at step `clock - c` of its walk, so moving a rank on moves all its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from v4sim.engine.call import Call
+    from v4sim.engine.rank import Rank
+
+Int64s = NDArray[np.int64]
+
+
+class WalkStore:
+    """Contexts of all steps of all running calls; compacts itself when mostly garbage."""
+
+    def __init__(self, capacity: int = 1 << 16) -> None:
+        self.flat = np.zeros(capacity, dtype=np.int64)
+        self._used = 0
+        self._live: dict[int, Call] = {}
+        self._live_entries = 0
+
+    def put(self, call: Call) -> None:
+        """Store the contexts of `call.starts` and the final one; sets `call.offset`."""
+        size = call.num_steps + 1
+        if self._used + size > self.flat.size:
+            self._make_room(size)
+        begin, end = self._used, self._used + size
+        flat = self.flat
+        flat[begin : end - 1] = call.starts
+        flat[end - 1] = call.output_tokens
+        flat[begin:end] += call.prompt_tokens - 1
+        call.offset = begin
+        self._used = end
+        self._live[call.index] = call
+        self._live_entries += size
+
+    def drop(self, call: Call) -> None:
+        del self._live[call.index]
+        self._live_entries -= call.num_steps + 1
+
+    def _make_room(self, size: int) -> None:
+        capacity = self.flat.size
+        while self._live_entries + size > capacity // 2:
+            capacity *= 2
+        fresh = np.zeros(capacity, dtype=np.int64)
+        used = 0
+        for call in self._live.values():
+            length = call.num_steps + 1
+            fresh[used : used + length] = self.flat[call.offset : call.offset + length]
+            call.offset = used
+            used += length
+        self.flat = fresh
+        self._used = used
+
+
+class DecodeBatch:
+    """Who decodes on each rank, and where each stands. Rebuilt when membership changes."""
+
+    def __init__(self, store: WalkStore, num_ranks: int) -> None:
+        self.store = store
+        self.num_ranks = num_ranks
+        self.calls: list[Call] = []
+        self.rows = [0] * num_ranks
+        self._index: Int64s = np.zeros(0, dtype=np.int64)
+        self._begin: Int64s = np.zeros(0, dtype=np.int64)
+        self._busy: Int64s = np.zeros(0, dtype=np.int64)
+        self.emit_ns: Int64s = np.zeros(0, dtype=np.int64)
+
+    def rebuild(self, ranks: Sequence[Rank]) -> None:
+        calls: list[Call] = []
+        index: list[int] = []
+        emit: list[int] = []
+        begin, busy, rows = [], [], []
+        for rank in ranks:
+            members = rank.decoding
+            rows.append(len(members))
+            if members:
+                begin.append(len(calls))
+                busy.append(rank.index)
+                calls += members
+                clock, last = rank.clock, rank.last_decode_ns
+                for call in members:
+                    index.append(call.offset + clock - call.clock0)
+                    emit.append(call.emit_ns if call.clock0 == clock else last)
+        self.calls = calls
+        self.rows = rows
+        self._index = np.array(index, dtype=np.int64)
+        self._begin = np.array(begin, dtype=np.int64)
+        self._busy = np.array(busy, dtype=np.int64)
+        self.emit_ns = np.array(emit, dtype=np.int64)
+
+    def row_slice(self, rank: int) -> slice:
+        first = sum(self.rows[:rank])
+        return slice(first, first + self.rows[rank])
+
+    def ahead(self, steps: int) -> Int64s:
+        """Contexts [rows, steps] before each of the next steps."""
+        return self.store.flat[self._index[:, None] + np.arange(steps)]
+
+    def now(self) -> Int64s:
+        """Contexts [rows] before the next step."""
+        return self.store.flat[self._index]
+
+    def per_rank_sum(self, values: Int64s) -> Int64s:
+        """Sum over the rows of each rank: [rows, …] → [ranks, …]."""
+        out = np.zeros((self.num_ranks, *values.shape[1:]), dtype=np.int64)
+        if self._busy.size:
+            out[self._busy] = np.add.reduceat(values, self._begin, axis=0)
+        return out
+
+    def per_rank_max(self, values: Int64s) -> Int64s:
+        out = np.zeros((self.num_ranks, *values.shape[1:]), dtype=np.int64)
+        if self._busy.size:
+            out[self._busy] = np.maximum.reduceat(values, self._begin, axis=0)
+        return out
+
+    def advance(self, steps: int) -> None:
+        self._index += steps
+
+    def advance_rank(self, rank: int, steps: int) -> None:
+        self._index[self.row_slice(rank)] += steps

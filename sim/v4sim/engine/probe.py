@@ -1,0 +1,45 @@
+"""What an observer of the engine can see. The engine calls these and knows nothing of who listens.
+
+Observers never change anything; everything handed over is final and must be copied if kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from v4sim.engine.call import Call
+    from v4sim.engine.rank import Rank
+    from v4sim.engine.replica import Replica
+
+    Int64s = NDArray[np.int64]
+
+
+class Probe:
+    """Base of all observers: override what you want to see."""
+
+    def on_step(
+        self, replica: Replica, start_ns: int, duration_ns: int, parts_ns: list[int], kind: str, work: list[tuple[int, int]]
+    ) -> None:
+        """One step that was priced alone; `work` is (decode rows, prefill tokens) per rank."""
+
+    def on_decode_block(self, replica: Replica, start_ns: int, ends_ns: Int64s, parts_ns: Int64s, rows: list[int]) -> None:
+        """Consecutive decode steps: their ends [k], parts [PARTS, k], and rows per rank."""
+
+    def on_tokens(self, gaps_ns: Int64s, tokens: Int64s) -> None:
+        """Bursts as a client sees them: time since the sequence's previous burst, tokens in it."""
+
+    def on_admit(self, rank: Rank, call: Call, now_ns: int) -> None:
+        """A call got its first (or, after a retraction, next) chunk."""
+
+    def on_done(self, rank: Rank, call: Call, now_ns: int) -> None:
+        """A call completed, was rejected or aborted; its engine resources may still be held."""
+
+    def on_release(self, rank: Rank, call: Call, now_ns: int) -> None:
+        """The engine gave up what a call held."""
+
+    def on_end(self, replicas: list[Replica], now_ns: int) -> None:
+        """The run is over."""

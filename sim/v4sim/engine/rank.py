@@ -1,0 +1,326 @@
+"""One attention-DP rank: its queue, its running calls and the cache they hold.
+
+Verbs only, no sequence: the scheduler decides who is admitted, the replica when a step ends. Every
+verb keeps the pools in step with what calls hold:
+
+    kv.used  = resident spans + Σ private pages of prefilling and decoding calls
+    swa.used = resident windows + Σ windows of admitted calls
+
+`epoch` counts changes of membership; whatever depends only on who is here may be reused while it
+stands still.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from v4sim.cache.legal import Hit
+from v4sim.cache.owner import CacheOwner
+from v4sim.cache.pool import Reservation
+from v4sim.engine.call import FINISHED, PARKED, RUNNING, WAITING, Call
+
+# While it decodes, a call's sliding window straddles at most two pages.
+DECODE_WINDOW_PAGES = 2
+
+
+class Rank:
+    """State of one rank; `index` within its replica, `replica` the replica's number.
+
+    The scheduler's own running state (an estimate, a counter) is kept in `memory`, which it alone
+    reads: schedulers are shared by all ranks and hold rules only. `overhead_tokens` of the kv pool are
+    held per running call beyond its history (vLLM keeps windows and compressor state in the same blocks).
+    """
+
+    def __init__(self, replica: int, index: int, owner: CacheOwner, *, overhead_tokens: int = 0) -> None:
+        self.replica = replica
+        self.index = index
+        self.owner = owner
+        self.page_tokens = owner.page_tokens
+        self.overhead_tokens = overhead_tokens
+        self.waiting: deque[Call] = deque()
+        self.prefilling: list[Call] = []
+        self.decoding: list[Call] = []
+        self.leaving: list[Call] = []  # finished, but still in the batch that is already launched
+        self.aborted: list[Call] = []
+        self.walked: list[tuple[Call, int]] = []  # taken out of decode at this clock, to be accounted
+        self.clock = 0
+        self.last_decode_ns = 0
+        self.share_ns = 0  # time attributed to one row that decoded since the start
+        self.decode_alloc = 0  # Σ kv_end of decoding calls, as last allocated
+        self.epoch = 0
+        self.blocked: dict[str, list[int]] = {}  # reason -> [calls, ns]
+        self._finishes: list[tuple[int, int, Call]] = []
+        self._joins = 0
+        self.memory: Any = None
+        self._block: tuple[Call, str, int, int] | None = None  # head, reason, since, epoch
+
+    # -- questions ------------------------------------------------------------------------------
+
+    @property
+    def num_running(self) -> int:
+        """Calls that occupy a request slot."""
+        return len(self.prefilling) + len(self.decoding) + len(self.leaving)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting or self.prefilling or self.decoding or self.leaving)
+
+    def pages(self, tokens: int) -> int:
+        """`tokens` rounded up to whole pages, in tokens."""
+        page = self.page_tokens
+        return -(-tokens // page) * page
+
+    def steps_to_next_finish(self) -> int:
+        heap = self._finishes
+        while heap and not self._is_current(heap[0]):
+            heapq.heappop(heap)
+        return heap[0][0] - self.clock if heap else 1 << 40
+
+    def _is_current(self, entry: tuple[int, int, Call]) -> bool:
+        finish, order, call = entry
+        return call.state == RUNNING and call.join_order == order and call.clock0 + call.num_steps == finish
+
+    # -- queue ----------------------------------------------------------------------------------
+
+    def enqueue(self, call: Call, now_ns: int) -> None:
+        call.queued_ns = now_ns
+        call.state = WAITING
+        self.waiting.append(call)
+
+    def block(self, call: Call, reason: str, now_ns: int) -> None:
+        """Note what keeps the head of the queue out; the reason stands until membership changes."""
+        current = self._block
+        if current is not None:
+            if current[0] is call and current[3] == self.epoch:
+                return
+            self._book(now_ns)
+        entry = self.blocked.setdefault(reason, [0, 0])
+        if not call.waits or call.waits[-1][0] != reason:
+            entry[0] += 1
+        self._block = (call, reason, now_ns, self.epoch)
+
+    def unblock(self, now_ns: int) -> None:
+        if self._block is not None:
+            self._book(now_ns)
+
+    def _book(self, now_ns: int) -> None:
+        assert self._block is not None
+        call, reason, since, _ = self._block
+        self._block = None
+        waited = now_ns - since
+        self.blocked[reason][1] += waited
+        if call.waits and call.waits[-1][0] == reason:
+            waited += call.waits.pop()[1]
+        call.waits.append((reason, waited))
+
+    # -- prefill --------------------------------------------------------------------------------
+
+    def try_admit(self, call: Call, hit: Hit, new_tokens: int, now_ns: int) -> str | None:
+        """Move `call` from the queue into prefill with its first `new_tokens`; the blocking pool's name on failure.
+
+        The prefix must be held already (`call.held`). Nothing changes on failure.
+        """
+        owner = self.owner
+        window = DECODE_WINDOW_PAGES * self.page_tokens
+        fresh = max(0, new_tokens - hit.replay_tokens)
+        kv_need = self.pages(hit.tokens + fresh) - hit.tokens
+        swa_need = window + self.pages(new_tokens)
+        # A chunk larger than the whole window pool streams through it.
+        swa_need = min(swa_need, max(window, owner.swa_available // self.page_tokens * self.page_tokens))
+        kv_held = kv_need + self.overhead_tokens
+        if kv_held > owner.kv_available:
+            return "kv"
+        if swa_need > owner.swa_available:
+            return "swa"
+        if owner.slots.free < 1:
+            return "slots"
+        owner.make_kv_room(kv_held)
+        owner.make_swa_room(swa_need)
+        outcome = Reservation.reserve(owner.pools, {"kv": kv_held, "swa": swa_need, "slots": 1})
+        assert isinstance(outcome, Reservation)
+        outcome.commit()
+        self.unblock(now_ns)
+        call.kv_end = hit.tokens + kv_need
+        call.swa_private = swa_need
+        call.replay_tokens = hit.replay_tokens
+        call.prefilled = hit.tokens
+        if call.admit_ns < 0:
+            call.admit_ns = now_ns
+            call.hit_tokens = hit.tokens
+            call.lost_swa_tokens = hit.lost_tokens
+            call.computed_tokens = call.prompt_tokens - hit.tokens
+            call.recomputed_tokens += hit.replay_tokens
+        else:
+            call.recomputed_tokens += call.prefill_target - hit.tokens + hit.replay_tokens
+        call.state = RUNNING
+        call.outcome = "running"
+        self.prefilling.append(call)
+        self.epoch += 1
+        owner.use(call.held)
+        return None
+
+    def try_extend(self, call: Call, new_tokens: int) -> bool:
+        """Pages for the next chunk of a call in prefill; False (nothing changed) parks it for this pass."""
+        owner = self.owner
+        fresh = max(0, new_tokens - call.replay_tokens)
+        kv_need = self.pages(call.prefilled + fresh) - call.kv_end
+        window = DECODE_WINDOW_PAGES * self.page_tokens
+        swa_need = max(0, window + self.pages(new_tokens) - call.swa_private)
+        swa_need = min(swa_need, owner.swa_available // self.page_tokens * self.page_tokens)
+        if not owner.make_kv_room(max(0, kv_need)) or not owner.make_swa_room(swa_need):
+            call.state = PARKED
+            return False
+        if kv_need > 0:
+            owner.kv.take(kv_need)
+            call.kv_end += kv_need
+        owner.swa.take(swa_need)
+        call.swa_private += swa_need
+        call.state = RUNNING
+        return True
+
+    def chunk_done(self, call: Call, new_tokens: int) -> None:
+        """The step that computed `new_tokens` of `call` ended: count them, publish whole pages."""
+        replayed = min(call.replay_tokens, new_tokens)
+        call.replay_tokens -= replayed
+        call.prefilled += new_tokens - replayed
+        call.kv_peak_tokens = max(call.kv_peak_tokens, call.kv_end)
+        self._publish(call, call.prefilled // self.page_tokens * self.page_tokens, swa_from=call.private_from)
+
+    def _publish(self, call: Call, upto: int, swa_from: int) -> None:
+        """Give whole pages of `call` up to `upto` to the tree; keep the decode window private."""
+        owner = self.owner
+        window = DECODE_WINDOW_PAGES * self.page_tokens
+        held_end = call.private_from
+        spare = max(0, call.swa_private - window)
+        if owner.enabled and upto > held_end:
+            # What the tree gains of the window must come from what the call holds beyond its own.
+            swa_from = max(swa_from, upto - spare)
+            call.held = owner.adopt(call.uid, call.held, upto, upto - held_end, swa_from, upto - swa_from)
+            spare -= upto - swa_from
+        owner.swa.give(spare)
+        call.swa_private = min(call.swa_private, window)
+
+    # -- decode ---------------------------------------------------------------------------------
+
+    def join_decode(self, call: Call, now_ns: int) -> None:
+        """A call whose prefill is complete starts to decode with the rank's next decode step."""
+        self.prefilling.remove(call)
+        call.emit_ns = now_ns
+        call.clock0 = self.clock
+        call.share0_ns = self.share_ns
+        self._joins += 1
+        call.join_order = self._joins
+        self.decoding.append(call)
+        self.decode_alloc += call.kv_end
+        heapq.heappush(self._finishes, (self.clock + call.num_steps, call.join_order, call))
+        self.epoch += 1
+
+    def rewalk(self, call: Call) -> None:
+        """The call's remaining steps changed (another verify width)."""
+        self._joins += 1
+        call.join_order = self._joins
+        heapq.heappush(self._finishes, (call.clock0 + call.num_steps, call.join_order, call))
+
+    def take_finished(self) -> list[Call]:
+        """Remove and return the calls whose last step just ended."""
+        done: list[Call] = []
+        heap = self._finishes
+        while heap and heap[0][0] <= self.clock:
+            entry = heapq.heappop(heap)
+            if self._is_current(entry):
+                done.append(entry[2])
+        for call in done:
+            self.decoding.remove(call)
+        return done
+
+    def set_decode_alloc(self, tokens: int) -> None:
+        """Pages of all decoding calls together, in tokens; room must have been made."""
+        grown = tokens - self.decode_alloc
+        if grown > 0:
+            self.owner.kv.take(grown)
+        else:
+            self.owner.kv.give(-grown)
+        self.decode_alloc = tokens
+
+    def leave_decode(self, call: Call, lookahead_tokens: int) -> None:
+        """`call` no longer decodes; its pages stay with it, sized as in its last step."""
+        executed = min(self.clock - call.clock0, call.num_steps)
+        if executed > 0:
+            # Without a step since joining, what it holds is what its prefill allocated.
+            call.kv_end = self.pages(call.context_at(call.clock0 + executed - 1) + lookahead_tokens)
+        call.kv_peak_tokens = max(call.kv_peak_tokens, call.kv_end)
+        call.share_ns += self.share_ns - call.share0_ns
+        self.decode_alloc -= call.kv_end
+
+    def release(self, call: Call, content_tokens: int, keep: bool) -> None:
+        """Free what a finished, retracted or aborted call holds.
+
+        With `keep`, whole pages of its content up to `content_tokens` become resident first, with
+        the sliding window of the last page.
+        """
+        owner = self.owner
+        if keep and owner.enabled:
+            upto = min(content_tokens // self.page_tokens * self.page_tokens, call.kv_end)
+            held_end = call.private_from
+            if upto > held_end:
+                swa_from = max(held_end, upto - self.page_tokens)
+                call.held = owner.adopt(call.uid, call.held, upto, upto - held_end, swa_from, upto - swa_from)
+                call.swa_private -= upto - swa_from
+            owner.use(call.held)
+        owner.kv.give(call.kv_end - call.private_from + self.overhead_tokens)
+        owner.swa.give(call.swa_private)
+        owner.slots.give(1)
+        owner.release(call.held)
+        call.held = None
+        call.kv_end = call.swa_private = 0
+        self.epoch += 1
+
+    def retract(self, call: Call, lookahead_tokens: int, *, keep: bool, to_front: bool) -> None:
+        """Take a running call out: it keeps its tokens, loses its KV, and queues again."""
+        self._take_out(call, lookahead_tokens, keep)
+        call.retractions += 1
+        call.state = WAITING
+        if to_front:
+            self.waiting.appendleft(call)
+        else:
+            self.waiting.append(call)
+
+    def abort(self, call: Call, lookahead_tokens: int) -> None:
+        """End a running call that can never fit; it waits in `aborted` for the replica to report it."""
+        self._take_out(call, lookahead_tokens, keep=False)
+        call.outcome = "aborted"
+        call.state = FINISHED
+        self.aborted.append(call)
+
+    def _take_out(self, call: Call, lookahead_tokens: int, keep: bool) -> None:
+        if call.join_order > 0:
+            self.decoding.remove(call)
+            self.leave_decode(call, lookahead_tokens)
+            content = call.context_at(self.clock)
+            self.walked.append((call, self.clock))
+            call.generated = call.emitted_at(self.clock)
+            call.verify_steps += self.clock - call.clock0
+        else:
+            self.prefilling.remove(call)
+            content = call.prefilled
+        self.release(call, content, keep)
+        call.join_order = 0
+        call.prefilled = call.replay_tokens = 0
+
+    def drop_head(self, outcome: str, now_ns: int) -> Call:
+        """Give up on the call at the head of the queue."""
+        call = self.waiting.popleft()
+        self.unblock(now_ns)
+        call.outcome = outcome
+        call.state = FINISHED
+        self.epoch += 1
+        return call
+
+    def calls(self) -> Iterable[Call]:
+        yield from self.waiting
+        yield from self.prefilling
+        yield from self.decoding
+        yield from self.leaving

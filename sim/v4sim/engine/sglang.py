@@ -1,0 +1,293 @@
+"""SGLang's rules for one DP rank: prefill first, admission by estimate, retraction.
+
+After SGLang 0.5.15 (`managers/scheduler.py`, `schedule_policy.py`, `mem_cache/prefill_budget.py`,
+`new_token_ratio_tracker.py`), as restated in DECISIONS.md. Modelled: chunked prefill with one chunk
+in progress per rank, page-rounded budgets, the new-token-ratio estimate and its decay, the sliding
+window's own budget, fcfs and longest-prefix-match order, mixed chunks, the prefill-decode interval,
+retraction (fewest generated, then longest prompt) to the end of the queue.
+
+Left out: LoRA, grammar, in-batch prefix deferral, priority preemption of running requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from v4sim.engine.base import ENDLESS, Chunk
+from v4sim.engine.call import Call
+from v4sim.engine.rank import Rank
+
+LPM_QUEUE_LIMIT = 128  # above this many waiting calls, longest-prefix-match falls back to fcfs
+RETRACT_DECODE_STEPS = 20
+RATIO_INITIAL, RATIO_FLOOR_FACTOR, RATIO_DECAY_STEPS = 0.7, 0.14, 600
+
+
+class NewTokenRatio:
+    """Share of the announced output that admission holds room for; falls while nothing is retracted.
+
+    Kept as (base, steps since), so that k steps at once equal k single steps exactly.
+    """
+
+    __slots__ = ("_base", "_steps", "decay", "floor", "initial")
+
+    def __init__(self, conservativeness: float) -> None:
+        self.initial = min(RATIO_INITIAL * conservativeness, 1.0)
+        self.floor = self.initial * RATIO_FLOOR_FACTOR
+        self.decay = (self.initial - self.floor) / RATIO_DECAY_STEPS
+        self._base = self.initial
+        self._steps = 0
+
+    @property
+    def value(self) -> float:
+        return max(self.floor, self._base - self.decay * self._steps)
+
+    def step(self, steps: int) -> None:
+        self._steps += steps
+
+    def set(self, value: float) -> None:
+        self._base = value
+        self._steps = 0
+
+    def reset(self) -> None:
+        self.set(self.initial)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the rules remember between steps of one rank."""
+
+    ratio: NewTokenRatio
+    pause: int = 0  # rounds left in which no prefill is tried
+    kv_deficit: float = 0.0  # by how much the head of the queue missed the estimate
+    growth: float = 0.0  # how fast that can shrink, per decode step
+
+
+@dataclass(frozen=True, slots=True)
+class SGLangRules:
+    """Options as resolved for one rank (`chunk_tokens` = flag ÷ dp_size; None: no chunking)."""
+
+    page_tokens: int
+    window_tokens: int
+    chunk_tokens: int | None
+    max_prefill_tokens: int
+    max_running: int
+    conservativeness: float
+    clip_max_new_tokens: int
+    prefill_max_requests: int | None
+    prefill_decode_interval: int
+    schedule_policy: str
+    retraction_policy: str
+    draft_alloc_tokens: int  # max(steps · topk, draft tokens), 0 without speculation
+    mixes: bool = False
+    late_results: bool = True
+    keeps_output: bool = True
+
+    @property
+    def reorders(self) -> bool:
+        return self.schedule_policy != "fcfs"
+
+    # -- prefill --------------------------------------------------------------------------------
+
+    def memory(self, rank: Rank) -> Memory:
+        if rank.memory is None:
+            rank.memory = Memory(NewTokenRatio(self.conservativeness))
+        memory: Memory = rank.memory
+        return memory
+
+    def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
+        memory = self.memory(rank)
+        memory.kv_deficit = 0.0
+        if memory.pause > 0 and rank.decoding:
+            memory.pause -= 1
+            return []
+        if not rank.waiting and not rank.prefilling:
+            return []
+        budget = _Budget(self, rank, memory)
+        chunks: list[Chunk] = []
+        if rank.prefilling:
+            self._continue(rank, rank.prefilling[0], budget, chunks)
+        if rank.waiting and budget.open:
+            self._admit(rank, budget, chunks, now_ns, visible_ns)
+        return chunks
+
+    def _continue(self, rank: Rank, call: Call, budget: _Budget, chunks: list[Chunk]) -> None:
+        """The chunk in progress goes first; it takes what the budget allows, or is parked."""
+        left = call.prefill_left
+        take = left if budget.chunk is None else min(left, budget.chunk)
+        owner = rank.owner
+        fits = call.kv_end - call.prefilled + owner.kv_available // self.page_tokens * self.page_tokens
+        take = min(take, fits + call.replay_tokens)
+        if take < left:
+            take = self._floor_end(call.prefilled - call.replay_tokens, take)
+        if take <= 0 or not rank.try_extend(call, take):
+            budget.open = False
+            return
+        last = take == left
+        chunks.append(Chunk(call, take, call.prefilled - call.replay_tokens, last))
+        budget.charge(rank.pages(take), self._announced(call) if last else 0)
+
+    def _floor_end(self, past: int, take: int) -> int:
+        """A truncated chunk ends on a page boundary."""
+        return (past + take) // self.page_tokens * self.page_tokens - past
+
+    def _admit(
+        self, rank: Rank, budget: _Budget, chunks: list[Chunk], now_ns: int, visible_ns: int
+    ) -> None:
+        owner = rank.owner
+        for call in self._ordered(rank, visible_ns):
+            if self.prefill_max_requests is not None and len(chunks) >= self.prefill_max_requests:
+                rank.block(call, "budget", now_ns)
+                return
+            if rank.num_running >= self.max_running or owner.slots.free < 1:
+                rank.block(call, "slots", now_ns)
+                return
+            target = call.prefill_target
+            hit = owner.match(call.uid, target - 1)
+            protected = owner.tree.protected_tokens
+            call.held = owner.hold(hit)
+            newly_locked = owner.tree.protected_tokens - protected
+            extend = target - hit.tokens + hit.replay_tokens
+            total = extend + self._announced(call) + self.page_tokens
+            room = budget.total - newly_locked
+            reason = None
+            take = extend
+            if total >= room:
+                reason = "kv"
+                memory = self.memory(rank)
+                memory.kv_deficit = total - room
+                memory.growth = budget.growth_per_step()
+            elif self._window_peak(call, extend, budget) >= owner.swa_available:
+                reason = "swa"
+            else:
+                rounded = rank.pages(extend)
+                if budget.chunk is not None and rounded > budget.chunk:
+                    take = self._floor_end(hit.tokens - hit.replay_tokens, budget.chunk // self.page_tokens * self.page_tokens)
+                elif chunks and budget.chunk is None and rounded >= budget.input:
+                    take = 0
+                if take <= 0:
+                    reason = "budget"
+            if reason is None:
+                reason = rank.try_admit(call, hit, take, now_ns)
+            if reason is not None:
+                owner.release(call.held)
+                call.held = None
+                rank.block(call, reason, now_ns)
+                return
+            if rank.waiting[0] is call:
+                rank.waiting.popleft()
+            else:
+                rank.waiting.remove(call)
+            last = take == extend
+            chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, last))
+            budget.total -= newly_locked
+            budget.charge(rank.pages(take), self._announced(call) + self.page_tokens if last else 0)
+            if not budget.open or not last:
+                return
+
+    def _ordered(self, rank: Rank, visible_ns: int) -> list[Call]:
+        """The visible part of the queue in policy order."""
+        queue = [call for call in rank.waiting if call.queued_ns <= visible_ns]
+        if any(call.priority for call in queue):
+            queue.sort(key=lambda call: -call.priority)
+        if self.schedule_policy == "lpm" and len(queue) <= LPM_QUEUE_LIMIT:
+            owner = rank.owner
+            queue.sort(key=lambda call: -owner.match(call.uid, call.prefill_target - 1).tokens)
+        return queue
+
+    def _announced(self, call: Call) -> int:
+        """Output tokens that admission reserves for: what the client asked for, clipped."""
+        return min(call.max_new_tokens - call.generated, self.clip_max_new_tokens)
+
+    def _window_peak(self, call: Call, extend: int, budget: _Budget) -> int:
+        limit = extend if budget.chunk is None else min(extend, budget.chunk)
+        longest = extend + max(0, call.max_new_tokens - call.generated)
+        return max(limit - self.window_tokens, 0) + min(longest, self.window_tokens) + self.page_tokens
+
+    # -- decode ---------------------------------------------------------------------------------
+
+    def decode_alloc_tokens(self, width: int) -> int:
+        return 1 if self.draft_alloc_tokens == 0 else 2 * self.draft_alloc_tokens
+
+    def make_decode_room(self, rank: Rank, needed_tokens: int, now_ns: int) -> bool:
+        grown = needed_tokens - rank.decode_alloc
+        if grown <= 0 or rank.owner.make_kv_room(grown):
+            return False
+        order = sorted(
+            rank.decoding,
+            key=lambda call: (-self._generated(rank, call), call.prompt_tokens, call.index),
+        )
+        if self.retraction_policy == "priority":
+            order.sort(key=lambda call: -call.priority)
+        lookahead = self.decode_alloc_tokens(1)
+        victim = order[-1]
+        if len(order) == 1 and not rank.prefilling and not rank.leaving:
+            rank.abort(victim, lookahead)
+            return True
+        rank.retract(victim, lookahead, keep=False, to_front=False)
+        memory = self.memory(rank)
+        generated = sum(self._generated(rank, call) for call in rank.decoding)
+        announced = sum(min(call.max_new_tokens, 1 << 40) for call in rank.decoding)
+        memory.ratio.set(
+            min(1.0, (generated + RETRACT_DECODE_STEPS * len(rank.decoding)) / (announced + 1))
+        )
+        return True
+
+    def _generated(self, rank: Rank, call: Call) -> int:
+        return call.emitted_at(rank.clock)
+
+    def quiet_steps(self, rank: Rank, now_ns: int) -> int:
+        memory = self.memory(rank)
+        if memory.pause > 0:
+            return 1
+        if not rank.waiting:
+            return ENDLESS
+        if memory.kv_deficit > 0.0:
+            if memory.growth <= 0.0:
+                return ENDLESS
+            return int(memory.kv_deficit / memory.growth) + 1
+        return ENDLESS
+
+    def after_decode(self, rank: Rank, steps: int) -> None:
+        self.memory(rank).ratio.step(steps)
+
+    def after_extend(self, rank: Rank) -> None:
+        if self.prefill_decode_interval:
+            self.memory(rank).pause = self.prefill_decode_interval
+
+
+class _Budget:
+    """What one pass may still spend on a rank."""
+
+    __slots__ = ("_rank", "_reserved_base", "_rules", "chunk", "input", "open", "ratio", "total")
+
+    def __init__(self, rules: SGLangRules, rank: Rank, memory: Memory) -> None:
+        self._rules = rules
+        self._rank = rank
+        self.ratio = memory.ratio.value
+        self._reserved_base = self._remaining_output()
+        self.total = rank.owner.kv_available - self._reserved_base * self.ratio
+        running = len(rank.decoding) if rules.mixes else 0
+        self.chunk = None if rules.chunk_tokens is None else rules.chunk_tokens - running
+        self.input = rules.max_prefill_tokens - running
+        self.open = True
+
+    def _remaining_output(self) -> int:
+        clip, clock = self._rules.clip_max_new_tokens, self._rank.clock
+        return sum(
+            max(0, min(call.max_new_tokens - call.emitted_at(clock), clip)) for call in self._rank.decoding
+        )
+
+    def growth_per_step(self) -> float:
+        """Upper bound of what one decode step can add to `total`: emitted tokens and the decay."""
+        rank, rules = self._rank, self._rules
+        emitted = len(rank.decoding) * (1 + rules.draft_alloc_tokens)
+        decay = rules.memory(rank).ratio.decay
+        return emitted * self.ratio + decay * self._reserved_base
+
+    def charge(self, rounded_tokens: int, reserved_tokens: int) -> None:
+        self.total -= rounded_tokens + reserved_tokens
+        self.input -= rounded_tokens
+        if self.chunk is not None:
+            self.chunk -= rounded_tokens
+        if self.total <= 0 or self.input <= 0 or (self.chunk is not None and self.chunk <= 0):
+            self.open = False

@@ -1,0 +1,149 @@
+"""vLLM V1's rules for one DP rank: one token budget for decodes and prefill chunks together.
+
+After vLLM 0.29 (`v1/core/sched/scheduler.py`, `kv_cache_manager.py`), as restated in DECISIONS.md.
+Running calls first, in order of admission; then the queue, head of line, while the budget lasts. A
+newcomer enters only if its whole prompt fits the free blocks (`reserve_full_isl`); output is not
+reserved for, a shortage preempts the newest call, which goes back to the head of the queue and
+computes everything again but for what the cache still has.
+
+Left out: encoder inputs, structured output, LoRA, connectors. Output blocks become hittable when
+the call ends, not block by block while it decodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from v4sim.engine.base import ENDLESS, Chunk
+from v4sim.engine.call import Call
+from v4sim.engine.rank import Rank
+
+
+@dataclass(frozen=True, slots=True)
+class VLLMRules:
+    """Options as resolved for one rank."""
+
+    page_tokens: int
+    max_batched_tokens: int
+    max_num_seqs: int
+    long_prefill_token_threshold: int
+    reserve_full_isl: bool
+    watermark: float
+    draft_tokens: int
+    schedule_policy: str
+    mixes: bool = True
+    late_results: bool = True
+    reorders: bool = False
+    keeps_output: bool = True
+
+    def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
+        if not rank.waiting and not rank.prefilling:
+            return []
+        budget = self.max_batched_tokens - len(rank.decoding) * (1 + self.draft_tokens)
+        chunks: list[Chunk] = []
+        preempted = False
+        for call in list(rank.prefilling):
+            take = self._cut(call.prefill_left, budget)
+            if take <= 0:
+                break
+            while not rank.try_extend(call, take):
+                victim = self._newest(rank)
+                self._preempt(rank, victim)
+                preempted = True
+                chunks = [chunk for chunk in chunks if chunk.call is not victim]
+                if victim is call:
+                    break
+            if call not in rank.prefilling:
+                break
+            chunks.append(self._chunk(call, take))
+            budget -= take
+        if rank.waiting and not preempted:
+            self._admit(rank, chunks, budget, now_ns, visible_ns)
+        return chunks
+
+    def _cut(self, tokens: int, budget: int) -> int:
+        threshold = self.long_prefill_token_threshold
+        if 0 < threshold < tokens:
+            tokens = threshold
+        return min(tokens, budget)
+
+    def _chunk(self, call: Call, take: int) -> Chunk:
+        return Chunk(call, take, call.prefilled - call.replay_tokens, take == call.prefill_left)
+
+    def _admit(self, rank: Rank, chunks: list[Chunk], budget: int, now_ns: int, visible_ns: int) -> None:
+        owner = rank.owner
+        while rank.waiting and rank.waiting[0].queued_ns <= visible_ns:
+            call = self._head(rank, visible_ns)
+            if budget <= 0:
+                rank.block(call, "budget", now_ns)
+                return
+            if rank.num_running >= self.max_num_seqs or owner.slots.free < 1:
+                rank.block(call, "slots", now_ns)
+                return
+            hit = owner.match(call.uid, call.prefill_target - 1)
+            call.held = owner.hold(hit)
+            extend = call.prefill_target - hit.tokens + hit.replay_tokens
+            take = self._cut(extend, budget)
+            need = rank.pages(call.prefill_target if self.reserve_full_isl else hit.tokens + take) - hit.tokens
+            kept_free = int(self.watermark * owner.kv.capacity) if rank.num_running else 0
+            reason: str | None = None
+            if need + kept_free + self._promised(rank) > owner.kv_available:
+                reason = "kv"
+            else:
+                reason = rank.try_admit(call, hit, take, now_ns)
+            if reason is not None:
+                owner.release(call.held)
+                call.held = None
+                rank.block(call, reason, now_ns)
+                return
+            rank.waiting.remove(call)
+            chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, take == extend))
+            budget -= take
+
+    def _head(self, rank: Rank, visible_ns: int) -> Call:
+        """First come first served among the highest priority that is visible."""
+        best = rank.waiting[0]
+        for call in rank.waiting:
+            if call.queued_ns <= visible_ns and call.priority > best.priority:
+                best = call
+        return best
+
+    def _promised(self, rank: Rank) -> int:
+        """Blocks that admitted prompts will still take, where whole prompts were promised room."""
+        if not self.reserve_full_isl:
+            return 0
+        return sum(rank.pages(call.prefill_target) - call.kv_end for call in rank.prefilling)
+
+    def _newest(self, rank: Rank) -> Call:
+        if rank.prefilling:
+            return rank.prefilling[-1]
+        return rank.decoding[-1]
+
+    def _preempt(self, rank: Rank, victim: Call) -> None:
+        rank.retract(victim, self.decode_alloc_tokens(1), keep=True, to_front=True)
+
+    # -- decode ---------------------------------------------------------------------------------
+
+    def decode_alloc_tokens(self, width: int) -> int:
+        return 1 + self.draft_tokens
+
+    def make_decode_room(self, rank: Rank, needed_tokens: int, now_ns: int) -> bool:
+        grown = needed_tokens - rank.decode_alloc
+        if grown <= 0 or rank.owner.make_kv_room(grown):
+            return False
+        victim = self._newest(rank)
+        if rank.num_running == 1:
+            rank.abort(victim, self.decode_alloc_tokens(1))
+        else:
+            self._preempt(rank, victim)
+        return True
+
+    def quiet_steps(self, rank: Rank, now_ns: int) -> int:
+        # Free blocks only shrink while nobody leaves, so a blocked head stays blocked.
+        return ENDLESS
+
+    def after_decode(self, rank: Rank, steps: int) -> None:
+        return
+
+    def after_extend(self, rank: Rank) -> None:
+        return

@@ -1,0 +1,160 @@
+"""The observer that turns calls into columns as they end.
+
+A call's record is written once, when it is over (or when the run is), and the object can go; what
+stays is 8 bytes or less per number. The columns come back in order of injection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from v4sim.engine.probe import Probe
+from v4sim.eventclass import EVENT_CLASSES
+
+if TYPE_CHECKING:
+    from v4sim.engine.call import Call
+    from v4sim.engine.rank import Rank
+    from v4sim.engine.replica import Replica
+
+OUTCOMES = ("completed", "rejected", "aborted", "running", "queued")
+_OUTCOME_CODE = {name: code for code, name in enumerate(OUTCOMES)}
+_WAIT_COLUMNS = {"kv": 0, "swa": 1, "slots": 2, "budget": 3}
+
+COLUMNS: tuple[tuple[str, type], ...] = (
+    ("index", np.int64),
+    ("row", np.int64),
+    ("session", np.int32),
+    ("instance", np.int32),
+    ("turn", np.int32),
+    ("replica", np.int16),
+    ("rank", np.int16),
+    ("trigger", np.int8),
+    ("event_class", np.int8),
+    ("done", np.int8),
+    ("prompt_tokens", np.int32),
+    ("output_tokens", np.int32),
+    ("hit_tokens", np.int32),
+    ("hit_host_tokens", np.int32),
+    ("hit_storage_tokens", np.int32),
+    ("computed_tokens", np.int32),
+    ("recomputed_tokens", np.int32),
+    ("bound_tokens", np.int32),
+    ("lost_swa_tokens", np.int32),
+    ("ready_ns", np.int64),
+    ("sent_ns", np.int64),
+    ("queued_ns", np.int64),
+    ("admit_ns", np.int64),
+    ("first_token_ns", np.int64),
+    ("last_token_ns", np.int64),
+    ("retractions", np.int32),
+    ("verify_steps", np.int32),
+    ("drafts_offered", np.int32),
+    ("drafts_accepted", np.int32),
+    ("wait_queue_ns", np.int64),
+    ("wait_kv_ns", np.int64),
+    ("wait_swa_ns", np.int64),
+    ("wait_slots_ns", np.int64),
+    ("wait_budget_ns", np.int64),
+    ("gpu_share_ns", np.int64),
+    ("kv_peak_tokens", np.int32),
+)
+_FLUSH = 8192
+
+
+class CallLog(Probe):
+    """Columns of all calls. `turns` is the trace's turn column, `drafts` the tokens drafted per step."""
+
+    def __init__(self, turns: NDArray[np.int32], drafts: int) -> None:
+        self._turns = turns
+        self._drafts = drafts
+        self._rows: list[tuple[int, ...]] = []
+        self._chunks: list[list[NDArray[Any]]] = []
+
+    def on_done(self, rank: Rank, call: Call, now_ns: int) -> None:
+        if call.outcome != "completed":
+            self._write(call)
+
+    def on_release(self, rank: Rank, call: Call, now_ns: int) -> None:
+        self._write(call)
+
+    def on_end(self, replicas: list[Replica], now_ns: int) -> None:
+        for replica in replicas:
+            for rank in replica.ranks:
+                for call in rank.calls():
+                    self._write(call)
+
+    def _write(self, call: Call) -> None:
+        waits = [0, 0, 0, 0]
+        for reason, waited in call.waits:
+            waits[_WAIT_COLUMNS[reason]] += waited
+        queue = call.admit_ns - call.queued_ns - sum(waits) if call.admit_ns >= 0 else 0
+        # After a retraction a call may wait again: that is in the reasons, not in the first queueing.
+        emitted = call.output_tokens - 1 if call.outcome == "completed" else 0
+        accepted = max(0, emitted - call.verify_steps - call.retractions) if call.verify_steps else 0
+        hit = call.admit_ns >= 0
+        self._rows.append(
+            (
+                call.index,
+                call.row,
+                call.session,
+                call.copy,
+                int(self._turns[call.row]),
+                call.replica,
+                call.rank,
+                call.trigger,
+                call.event_class,
+                _OUTCOME_CODE[call.outcome],
+                call.prompt_tokens,
+                call.output_tokens,
+                call.hit_tokens,
+                call.hit_host_tokens,
+                call.hit_storage_tokens,
+                call.computed_tokens if hit else 0,
+                call.recomputed_tokens,
+                call.bound_tokens,
+                call.lost_swa_tokens,
+                call.ready_ns,
+                call.sent_ns,
+                call.queued_ns,
+                call.admit_ns,
+                call.first_token_ns,
+                call.last_token_ns,
+                call.retractions,
+                call.verify_steps,
+                call.verify_steps * self._drafts,
+                accepted if self._drafts else 0,
+                max(0, queue),
+                *waits,
+                call.share_ns,
+                call.kv_peak_tokens,
+            )
+        )
+        if len(self._rows) >= _FLUSH:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        wide = np.array(self._rows, dtype=np.int64).T
+        self._rows.clear()
+        self._chunks.append([wide[i].astype(dtype) for i, (_, dtype) in enumerate(COLUMNS)])
+
+    def columns(self) -> dict[str, Any]:
+        """Name → column, in order of injection; `event_class` and `done` as texts."""
+        self._flush()
+        found: dict[str, Any] = {}
+        if not self._chunks:
+            found = {name: np.zeros(0, dtype=dtype) for name, dtype in COLUMNS}
+            order = np.zeros(0, dtype=np.int64)
+        else:
+            order = np.argsort(np.concatenate([chunk[0] for chunk in self._chunks]), kind="stable")
+            for i, (name, _) in enumerate(COLUMNS):
+                found[name] = np.concatenate([chunk[i] for chunk in self._chunks])[order]
+        del found["index"]
+        classes, outcomes = np.array(EVENT_CLASSES, dtype=object), np.array(OUTCOMES, dtype=object)
+        found["event_class"] = classes[found["event_class"]].tolist()
+        found["done"] = outcomes[found["done"]].tolist()
+        return found

@@ -1,0 +1,187 @@
+"""Observers of engine steps: time by part, inter-token times, per-rank work, pools over time.
+
+Attached to the replicas from outside. All sums are integers, so they do not depend on whether steps
+were taken one by one or in blocks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from v4sim.cost.base import PARTS
+from v4sim.engine.probe import Probe
+from v4sim.metrics.histogram import LogHistogram
+from v4sim.results import STEP_KINDS, RankTotals, StepTotals
+
+if TYPE_CHECKING:
+    from v4sim.engine.call import Call
+    from v4sim.engine.rank import Rank
+    from v4sim.engine.replica import Replica
+
+Int64s = NDArray[np.int64]
+
+
+class StepRecorder(Probe):
+    """Totals of all steps and of all tokens, and busy time per rank."""
+
+    def __init__(self, num_replicas: int, ranks_per_replica: int) -> None:
+        self.parts = {kind: np.zeros(len(PARTS), dtype=np.int64) for kind in STEP_KINDS}
+        self.counts = dict.fromkeys(STEP_KINDS, 0)
+        self.durations = {kind: LogHistogram() for kind in STEP_KINDS}
+        self.burst = LogHistogram()
+        self.divided = LogHistogram()
+        self.ranks = [
+            [RankTotals(replica, rank) for rank in range(ranks_per_replica)] for replica in range(num_replicas)
+        ]
+        self.stepped_ns = 0
+        self._singles: dict[str, list[list[int]]] = {kind: [] for kind in STEP_KINDS}
+
+    def on_step(
+        self,
+        replica: Replica,
+        start_ns: int,
+        duration_ns: int,
+        parts_ns: list[int],
+        kind: str,
+        work: list[tuple[int, int]],
+    ) -> None:
+        self.counts[kind] += 1
+        self.stepped_ns += duration_ns
+        singles = self._singles[kind]
+        singles.append(parts_ns)
+        if len(singles) >= 4096:
+            self._flush(kind)
+        for totals, (rows, tokens) in zip(self.ranks[replica.number], work, strict=True):
+            if rows or tokens:
+                totals.busy_ns += duration_ns
+                totals.decode_rows += rows
+                totals.prefill_tokens += tokens
+            else:
+                totals.idle_ns += duration_ns
+
+    def _flush(self, kind: str) -> None:
+        singles = self._singles[kind]
+        if singles:
+            parts = np.array(singles, dtype=np.int64)
+            singles.clear()
+            self.parts[kind] += parts.sum(axis=0)
+            self.durations[kind].add(parts.sum(axis=1))
+
+    def on_decode_block(
+        self, replica: Replica, start_ns: int, ends_ns: Int64s, parts_ns: Int64s, rows: list[int]
+    ) -> None:
+        steps = ends_ns.size
+        elapsed = int(ends_ns[-1]) - start_ns
+        self.counts["decode"] += steps
+        self.stepped_ns += elapsed
+        self.parts["decode"] += parts_ns.sum(axis=1)
+        self.durations["decode"].add(np.diff(ends_ns, prepend=start_ns))
+        for totals, rank_rows in zip(self.ranks[replica.number], rows, strict=True):
+            if rank_rows:
+                totals.busy_ns += elapsed
+                totals.decode_rows += rank_rows * steps
+            else:
+                totals.idle_ns += elapsed
+
+    def on_tokens(self, gaps_ns: Int64s, tokens: Int64s) -> None:
+        self.burst.add(gaps_ns)
+        self.divided.add(gaps_ns // tokens, tokens)
+
+    def on_done(self, rank: Rank, call: Call, now_ns: int) -> None:
+        if call.outcome == "completed":
+            self.ranks[rank.replica][rank.index].decode_tokens += call.output_tokens
+
+    def totals(self) -> StepTotals:
+        for kind in STEP_KINDS:
+            self._flush(kind)
+        return StepTotals(self.parts, self.counts, self.durations)
+
+
+class SeriesRecorder(Probe):
+    """Pools and queues per rank, sampled when calls are admitted or end.
+
+    Those moments are the same however steps are grouped. Beyond `limit` samples every second one is
+    dropped and the stride doubled, so memory stays bounded on long runs.
+    """
+
+    NAMES = ("kv_used", "kv_resident", "swa_used", "running", "queued")
+
+    def __init__(self, replicas: list[Replica], limit: int = 4096) -> None:
+        self._ranks = [rank for replica in replicas for rank in replica.ranks]
+        self._limit = limit
+        self._stride = 1
+        self._seen = 0
+        self._times: list[int] = []
+        self._values: list[list[tuple[int, ...]]] = []
+
+    def on_admit(self, rank: Rank, call: Call, now_ns: int) -> None:
+        self._sample(now_ns)
+
+    def on_release(self, rank: Rank, call: Call, now_ns: int) -> None:
+        self._sample(now_ns)
+
+    def _sample(self, now_ns: int) -> None:
+        self._seen += 1
+        if self._seen % self._stride:
+            return
+        self._times.append(now_ns)
+        self._values.append(
+            [
+                (
+                    rank.owner.kv.used,
+                    rank.owner.tree.kv_tokens,
+                    rank.owner.swa.used,
+                    rank.num_running,
+                    len(rank.waiting),
+                )
+                for rank in self._ranks
+            ]
+        )
+        if len(self._times) >= self._limit:
+            self._times = self._times[1::2]
+            self._values = self._values[1::2]
+            self._stride *= 2
+
+    def series(self) -> dict[str, Int64s]:
+        """`t_ns` [samples] and each name [samples, ranks]."""
+        values = np.array(self._values, dtype=np.int64).reshape(len(self._times), len(self._ranks), -1)
+        found = {"t_ns": np.array(self._times, dtype=np.int64)}
+        for i, name in enumerate(self.NAMES):
+            found[name] = values[:, :, i] if len(self._times) else np.zeros((0, len(self._ranks)), np.int64)
+        return found
+
+
+class BlockRecorder(Probe):
+    """The first `limit` stretches of engine time, for the timeline; the number dropped is kept."""
+
+    def __init__(self, limit: int = 20_000) -> None:
+        self.blocks: list[tuple[int, int, int, str, int, int]] = []
+        self.dropped = 0
+        self._limit = limit
+
+    def _add(self, block: tuple[int, int, int, str, int, int]) -> None:
+        if len(self.blocks) < self._limit:
+            self.blocks.append(block)
+        else:
+            self.dropped += 1
+
+    def on_step(
+        self,
+        replica: Replica,
+        start_ns: int,
+        duration_ns: int,
+        parts_ns: list[int],
+        kind: str,
+        work: list[tuple[int, int]],
+    ) -> None:
+        rows = sum(rows for rows, _ in work)
+        tokens = sum(tokens for _, tokens in work)
+        self._add((replica.number, start_ns, start_ns + duration_ns, kind, rows, tokens))
+
+    def on_decode_block(
+        self, replica: Replica, start_ns: int, ends_ns: Int64s, parts_ns: Int64s, rows: list[int]
+    ) -> None:
+        self._add((replica.number, start_ns, int(ends_ns[-1]), "decode", sum(rows), 0))

@@ -1,0 +1,59 @@
+"""Routing: which rank of which replica gets a call.
+
+A router sees only `Signals`: what each rank looked like at `taken_ns`, refreshed at most once per
+period, plus what the router itself has sent since (engines and gateways add their own increments
+between snapshots). It never sees the cache, nor how long an answer will be.
+
+Load has two meanings that must not be mixed up (sglang #31170): *active work* is what a rank still
+has to do, *resident tokens* is how much history its sessions have there. A rank that holds one idle
+800k session is full, not busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Target(NamedTuple):
+    replica: int
+    rank: int
+
+
+class RouteRequest(NamedTuple):
+    """What a router may know of a call. `uid` names its content, `session` its session copy."""
+
+    uid: int
+    session: int
+    prompt_tokens: int
+    routed_before: bool
+
+
+class Signals:
+    """Per target: requests and prompt tokens in flight, and tokens of history sent there so far."""
+
+    __slots__ = ("requests", "resident", "taken_ns", "tokens")
+
+    def __init__(self, targets: int) -> None:
+        self.taken_ns = -1
+        self.requests = [0] * targets
+        self.tokens = [0] * targets
+        self.resident = [0] * targets
+
+    def load(self, kind: str) -> list[int]:
+        return self.tokens if kind == "active_work" else self.resident
+
+
+class Policy(Protocol):
+    """Chooses an index into the targets; may keep its own memory of what it sent where."""
+
+    def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int: ...
+
+
+def least(loads: Sequence[int]) -> int:
+    """Index of the smallest load, lowest index on ties."""
+    best = 0
+    for index, load in enumerate(loads):
+        if load < loads[best]:
+            best = index
+    return best

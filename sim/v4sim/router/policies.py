@@ -1,0 +1,126 @@
+"""The routing policies, smallest first.
+
+round_robin     next target in turn; the default inside SGLang's DP controller
+least_requests  fewest requests in flight (SGLang `total_requests`)
+least_tokens    fewest prompt tokens, in flight or resident (SGLang `total_tokens`)
+sticky          where the session was before; a new session goes to the fewest requests
+rendezvous      highest hash of (session, target) among targets within `load_factor` of the mean,
+                long sessions judged by resident tokens, short ones by work in flight
+cache_aware     where most of the prompt was sent before, unless load is unbalanced (SGLang gateway)
+"""
+
+from __future__ import annotations
+
+from v4sim import streams
+from v4sim.prefix import NO_PARENT, PrefixIndex
+from v4sim.router.base import RouteRequest, Signals, least
+
+LONG_PROMPT_TOKENS = 131_072
+
+
+class RoundRobin:
+    def __init__(self, targets: int) -> None:
+        self._targets = targets
+        self._next = 0
+
+    def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
+        chosen = self._next
+        self._next = (chosen + 1) % self._targets
+        return chosen
+
+
+class LeastRequests:
+    def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
+        return least(signals.requests)
+
+
+class LeastTokens:
+    def __init__(self, load_signal: str) -> None:
+        self._load_signal = load_signal
+
+    def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
+        loads = signals.load(self._load_signal)
+        return min(range(len(loads)), key=lambda i: (loads[i], signals.requests[i], i))
+
+
+class Sticky:
+    """A session stays where it began."""
+
+    def __init__(self) -> None:
+        self._home: dict[int, int] = {}
+
+    def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
+        home = self._home.get(request.session)
+        if home is None:
+            home = min(range(len(signals.requests)), key=lambda i: (signals.requests[i], signals.resident[i], i))
+            self._home[request.session] = home
+        return home
+
+
+class Rendezvous:
+    """Bounded-load rendezvous hashing: affinity without memory, moved only by overload."""
+
+    def __init__(self, load_factor: float, seed: int) -> None:
+        self._load_factor = load_factor
+        self._seed = seed
+
+    def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
+        is_long = request.prompt_tokens >= LONG_PROMPT_TOKENS
+        loads = signals.resident if is_long else signals.requests
+        added = request.prompt_tokens if is_long and not request.routed_before else 1
+        bound = self._load_factor * (sum(loads) + added) / len(loads)
+        open_targets = [i for i, load in enumerate(loads) if load + added <= bound]
+        return max(
+            open_targets or range(len(loads)),
+            key=lambda i: (streams.mix(self._seed, streams.ROUTING, request.session, i), -i),
+        )
+
+
+class CacheAware:
+    """Prefix affinity with bounded load, after sgl-model-gateway's `cache_aware`.
+
+    What was sent where is remembered by content, without feedback from the engine's evictions.
+    """
+
+    def __init__(
+        self, prefixes: PrefixIndex, threshold: float, balance_abs: int, balance_rel: float, load_signal: str
+    ) -> None:
+        self._prefixes = prefixes
+        self._threshold = threshold
+        self._balance_abs = balance_abs
+        self._balance_rel = balance_rel
+        self._load_signal = load_signal
+        self._sent: dict[int, int] = {}
+
+    def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
+        requests = signals.requests
+        high, low = max(requests), min(requests)
+        if high - low > self._balance_abs and high > self._balance_rel * low:
+            chosen = self._least(signals)
+        else:
+            matched, target = self._match(request)
+            if target is not None and matched > self._threshold * request.prompt_tokens:
+                chosen = target
+            else:
+                chosen = self._least(signals)
+        self._remember(request.uid, chosen)
+        return chosen
+
+    def _least(self, signals: Signals) -> int:
+        loads = signals.load(self._load_signal)
+        return min(range(len(loads)), key=lambda i: (signals.requests[i], loads[i], i))
+
+    def _match(self, request: RouteRequest) -> tuple[int, int | None]:
+        """Tokens of the longest prefix that was sent somewhere, and where it went last."""
+        limit, uid = request.prompt_tokens, request.uid
+        while uid != NO_PARENT:
+            if uid in self._sent:
+                return limit, self._sent[uid]
+            limit = self._prefixes.start(uid)
+            uid = self._prefixes.parent(uid)
+        return 0, None
+
+    def _remember(self, uid: int, target: int) -> None:
+        while uid != NO_PARENT and self._sent.get(uid) != target:
+            self._sent[uid] = target
+            uid = self._prefixes.parent(uid)

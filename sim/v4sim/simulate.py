@@ -1,0 +1,257 @@
+"""One simulation: a trace, a deployment, a cost model and a workload in, a `RunResult` out.
+
+Puts the parts together and owns nothing of what happens. Probes are attached here; whoever wants to
+see more passes their own. Same arguments, same result, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import simpy
+
+from v4sim import eventclass
+from v4sim.acceptance import acceptance_table
+from v4sim.clock import to_ns
+from v4sim.engine.build import make_rank, make_scheduler
+from v4sim.engine.call import Call
+from v4sim.engine.probe import Probe
+from v4sim.engine.rank import Rank
+from v4sim.engine.replica import Replica
+from v4sim.errors import ConfigError
+from v4sim.metrics.call_log import CallLog
+from v4sim.metrics.steps import BlockRecorder, SeriesRecorder, StepRecorder
+from v4sim.prefix import PrefixIndex
+from v4sim.results import PoolSummary, RunResult
+from v4sim.router import RouterOptions, Target, make_router
+from v4sim.sessions import Sessions
+from v4sim.speculation import AcceptanceModel, SpecPolicy
+from v4sim.workload import WorkloadOptions, families_of
+
+if TYPE_CHECKING:
+    from v4sim.capacity import RankPools
+    from v4sim.config import Deployment
+    from v4sim.cost.base import StepCost
+    from v4sim.model import ModelSpec
+    from v4traces import TraceTable
+
+
+class _Admissions(Probe):
+    """Settles a call's event class once it is known where its prefix came from."""
+
+    def on_admit(self, rank: Rank, call: Call, now_ns: int) -> None:
+        if call.retractions == 0 and call.admit_ns == now_ns:
+            call.event_class = eventclass.after_admission(
+                call.event_class,
+                call.bound_tokens,
+                call.hit_tokens,
+                call.hit_host_tokens,
+                call.hit_storage_tokens,
+            )
+
+
+def run(
+    table: TraceTable,
+    deployment: Deployment,
+    cost: StepCost,
+    workload: WorkloadOptions,
+    *,
+    seed: int = 0,
+    stepwise: bool = False,
+    pools: RankPools | None = None,
+    spec: ModelSpec | None = None,
+    probes: Sequence[Probe] = (),
+) -> RunResult:
+    """Replay `table` on `deployment` (any; it is resolved here) until the last call has ended.
+
+    `pools` overrides the planned capacity (tests, studies). Raises ConfigError or CapacityError
+    before anything is simulated; never prints.
+    """
+    from v4sim.capacity import pools as plan_pools
+    from v4sim.config import rank_limits, resolve
+    from v4sim.model import spec as model_spec
+
+    deployment = resolve(deployment)
+    spec = spec or model_spec(deployment.model.name)
+    pools = pools or plan_pools(deployment, spec)
+    limits = rank_limits(deployment)
+    engine, speculation = deployment.engine, deployment.speculation
+    _refuse_what_cannot_run(table, deployment)
+    ranks_per_replica = deployment.parallel.attention_dp
+    options, notes = workload.settled(table, ranks_per_replica * deployment.parallel.replicas)
+
+    env = simpy.Environment(initial_time=0)
+    prefixes = PrefixIndex(table, engine.page_tokens)
+    acceptance, policy = _speculation(deployment, seed)
+    scheduler = make_scheduler(deployment, limits, spec)
+    router_section = deployment.router
+    targets = [
+        Target(replica, rank)
+        for replica in range(deployment.parallel.replicas)
+        for rank in range(ranks_per_replica)
+    ]
+    router = make_router(
+        RouterOptions(
+            policy=router_section.policy,
+            cache_threshold=router_section.cache_threshold,
+            balance_abs=router_section.balance_abs,
+            balance_rel=router_section.balance_rel,
+            load_factor=router_section.load_factor,
+            load_signal=router_section.load_signal,
+            signal_period_ns=to_ns(router_section.signal_period_s),
+        ),
+        prefixes,
+        targets,
+        seed,
+    )
+
+    def on_done(call: Call, now_ns: int) -> None:
+        router.done(call.replica * ranks_per_replica + call.rank, call.prompt_tokens)
+        call.done.succeed()
+
+    steps = StepRecorder(deployment.parallel.replicas, ranks_per_replica)
+    log = CallLog(table.turn, policy.draft_tokens)
+    blocks = BlockRecorder()
+    observers: list[Probe] = [_Admissions(), steps, log, blocks, *probes]
+    replicas = [
+        Replica(
+            env,
+            number,
+            [
+                make_rank(number, index, deployment, pools, spec, prefixes)
+                for index in range(ranks_per_replica)
+            ],
+            scheduler,
+            cost,
+            spec=policy,
+            acceptance=acceptance,
+            spec_blocks_mixed=engine.kind == "sglang" and engine.spec_blocks_mixed_dp,
+            on_done=on_done,
+            probes=observers,
+            stepwise=stepwise,
+        )
+        for number in range(deployment.parallel.replicas)
+    ]
+    series = SeriesRecorder(replicas)
+    for replica in replicas:
+        replica.probes.append(series)
+
+    request_ns, token_us = front_end(deployment)
+
+    def submit(call: Call) -> Generator[simpy.Event, Any, None]:
+        chosen = router.route(
+            call.uid, call.session + call.copy * len(table.session_names), call.prompt_tokens, int(env.now)
+        )
+        front_ns = request_ns + round(call.prompt_tokens * token_us * 1000.0)
+        if front_ns:
+            yield env.timeout(front_ns)
+        target = targets[chosen]
+        replicas[target.replica].submit(call, target.rank)
+
+    phases = None
+    if acceptance is not None and int(table.phase_offsets[-1]):
+        model = acceptance
+        offsets, kinds, counts = table.phase_offsets, table.phase_kind, table.phase_tokens
+
+        def phases(row: int) -> Any:
+            begin, end = int(offsets[row]), int(offsets[row + 1])
+            spans = list(zip(kinds[begin:end].tolist(), counts[begin:end].tolist(), strict=True))
+            return model.phase_codes(spans, max(1, int(table.output_tokens[row])))
+
+    sessions = Sessions(
+        env,
+        table,
+        families_of(table),
+        prefixes,
+        options,
+        submit,
+        seed=seed,
+        default_max_new_tokens=engine.default_max_new_tokens,
+        phases=phases,
+    )
+    sessions.start()
+    env.run()
+    end_ns = int(env.now)
+    for probe in (*observers, series):
+        probe.on_end(replicas, end_ns)
+    all_ranks = [rank for replica in replicas for rank in replica.ranks]
+    return RunResult(
+        calls=log.columns(),
+        steps=steps.totals(),
+        itl_burst=steps.burst,
+        itl_divided=steps.divided,
+        series=series.series(),
+        ranks=[totals for replica in steps.ranks for totals in replica],
+        pools=[summary for rank in all_ranks for summary in _summaries(rank)],
+        blocked=_blocked(all_ranks),
+        acceptance=acceptance.by_phase() if acceptance is not None else {},
+        end_ns=end_ns,
+        stepped_ns=steps.stepped_ns,
+        num_replicas=deployment.parallel.replicas,
+        alive_target=options.sessions,
+        blocks=blocks.blocks,
+        blocks_dropped=blocks.dropped,
+        notes=notes,
+    )
+
+
+def front_end(deployment: Deployment) -> tuple[int, float]:
+    """Host time before a call reaches its rank's queue: (ns per request, µs per prompt token)."""
+    engine = deployment.engine
+    return round((engine.cpu_request_us or 0.0) * 1000.0), engine.cpu_cached_token_us or 0.0
+
+
+def _speculation(deployment: Deployment, seed: int) -> tuple[AcceptanceModel | None, SpecPolicy]:
+    speculation = deployment.speculation
+    if speculation.kind == "off" or speculation.draft_tokens == 0:
+        return None, SpecPolicy(0)
+    name = speculation.acceptance
+    if name == "auto":
+        name = "v4-pro-dspark" if speculation.kind == "dspark" else "v4-pro-mtp"
+    model = AcceptanceModel(acceptance_table(name), speculation.draft_tokens, seed)
+    adaptive = speculation.adaptive_max_rows if speculation.adaptive else 0
+    return model, SpecPolicy(speculation.draft_tokens, adaptive)
+
+
+def _refuse_what_cannot_run(table: TraceTable, deployment: Deployment) -> None:
+    """A prompt above the model's context is the trace's or the deployment's fault: say which row."""
+    limit = deployment.model.max_context_tokens
+    if table.n == 0:
+        raise ConfigError(f"{table.path} has no calls: there is nothing to replay.")
+    longest = int(np.argmax(table.prompt_tokens))
+    if int(table.prompt_tokens[longest]) >= limit:
+        raise ConfigError(
+            f"{table.path}, {table.label(longest)}: prompt_tokens {int(table.prompt_tokens[longest])} does not fit "
+            f"the model's context of {limit} tokens; drop that session from the trace, or raise "
+            "model.max_context_tokens if the deployed model allows it."
+        )
+
+
+def _summaries(rank: Rank) -> list[PoolSummary]:
+    owner = rank.owner
+    resident = {"kv": owner.tree.kv_tokens, "swa": owner.tree.swa_tokens, "slots": 0}
+    evicted = {"kv": owner.tree.evicted_tokens, "swa": owner.tree.swa_evicted_tokens, "slots": 0}
+    return [
+        PoolSummary(
+            pool.name,
+            rank.replica,
+            rank.index,
+            pool.capacity,
+            pool.peak,
+            pool.used,
+            resident[pool.name],
+            evicted[pool.name],
+        )
+        for pool in owner.pools
+    ]
+
+
+def _blocked(ranks: Sequence[Rank]) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for rank in ranks:
+        for reason, (calls, waited) in rank.blocked.items():
+            before = found.get(reason, (0, 0))
+            found[reason] = (before[0] + calls, before[1] + waited)
+    return dict(sorted(found.items()))

@@ -1,0 +1,126 @@
+"""Decode progress of one call: how many tokens each engine step yields.
+
+Without speculation a step yields one token. With k draft tokens a verify step yields the accepted
+drafts plus one; whether the draft at output position t is accepted is decided by one random number
+that belongs to (seed, call, t), so a wider or narrower verify window, another batch or another
+schedule sees the same luck. Each position is judged at most once, as in the real walk.
+
+`walk()` returns the output position at which each step starts. The width of the verify window is
+the policy's choice per batch (`SpecPolicy`); when it changes, a running call is walked again from
+where it stands.
+
+Left out: per-sequence widths in one batch (DSpark's ragged mode verifies all drafts, as it does
+without a cost table), and draft quality that depends on content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from v4sim import streams
+from v4sim.acceptance import DEFAULT_PHASE, PHASES, AcceptanceTable
+
+_DEFAULT = PHASES.index(DEFAULT_PHASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecPolicy:
+    """Number of draft tokens for a batch.
+
+    Fixed at `draft_tokens`, or adaptive: halve the drafts each time the rows of the busiest rank
+    double beyond `adaptive_max_rows`, down to none. Verify width = drafts + 1.
+    """
+
+    draft_tokens: int
+    adaptive_max_rows: int = 0
+
+    def width(self, rows: int) -> int:
+        drafts = self.draft_tokens
+        if self.adaptive_max_rows:
+            limit = self.adaptive_max_rows
+            while drafts and rows > limit:
+                drafts //= 2
+                limit *= 2
+        return drafts + 1
+
+
+class AcceptanceModel:
+    """Draws accepted lengths for calls from a table of conditional rates.
+
+    `counts[phase, a]` tallies executed verify steps by the phase they started in and the number
+    of accepted drafts.
+    """
+
+    def __init__(self, table: AcceptanceTable, draft_tokens: int, seed: int) -> None:
+        self.table = table
+        self.draft_tokens = draft_tokens
+        self.counts = np.zeros((len(PHASES), draft_tokens + 1), dtype=np.int64)
+        self._rates = np.array(table.for_drafts(draft_tokens), dtype=np.float64).reshape(
+            len(PHASES), draft_tokens
+        )
+        self._seed = seed
+
+    def phase_codes(self, spans: list[tuple[int, int]], output_tokens: int) -> NDArray[np.int64] | None:
+        """Phase code of every output position, or None if the whole output has the default phase."""
+        if not spans:
+            return None
+        codes = np.repeat([kind for kind, _ in spans], [tokens for _, tokens in spans])
+        if codes.size < output_tokens:
+            codes = np.concatenate([codes, np.full(output_tokens - codes.size, codes[-1])])
+        return codes[:output_tokens].astype(np.int64)
+
+    def accepted(
+        self,
+        uid: int,
+        output_tokens: int,
+        phases: NDArray[np.int64] | None,
+        rates: NDArray[np.float64] | None = None,
+        drafts: int | None = None,
+    ) -> NDArray[np.int64]:
+        """Accepted drafts of a verify step that starts after g emitted tokens, for every g < output_tokens."""
+        drafts = self.draft_tokens if drafts is None else drafts
+        luck = streams.uniforms(streams.mix(self._seed, streams.ACCEPTANCE, uid), output_tokens)
+        table = self._rates if rates is None else rates
+        run = np.zeros(output_tokens + 1, dtype=np.int64)
+        for position in range(drafts - 1, -1, -1):
+            # run[g] = accepted run of drafts position, position+1, … when draft `position` lies at g.
+            rate = table[_DEFAULT, position] if phases is None else table[phases, position]
+            run[:-1] = np.where(luck < rate, 1 + run[1:], 0)
+        return run[:-1]
+
+    def record(self, starts: NDArray[np.int64], ends: NDArray[np.int64], phases: NDArray[np.int64] | None) -> None:
+        """Tally executed verify steps: output positions at their start and end."""
+        accepted = ends - starts - 1
+        width = self.counts.shape[1]
+        if phases is None:
+            self.counts[_DEFAULT] += np.bincount(accepted, minlength=width)[:width]
+        else:
+            flat = phases[starts] * width + accepted
+            self.counts += np.bincount(flat, minlength=self.counts.size).reshape(self.counts.shape)
+
+    def by_phase(self) -> dict[str, tuple[list[int], list[int]]]:
+        """Per phase: drafts offered and accepted at each position."""
+        result = {}
+        for code, phase in enumerate(PHASES):
+            row = self.counts[code]
+            steps = int(row.sum())
+            if steps:
+                accepted = [int(row[i:].sum()) for i in range(1, self.draft_tokens + 1)]
+                result[phase] = ([steps] * self.draft_tokens, accepted)
+        return result
+
+
+def walk(accepted: NDArray[np.int64] | None, first: int, output_tokens: int) -> list[int]:
+    """Emitted tokens at the start of each decode step, from `first` to the end; `accepted=None`: one token a step."""
+    if accepted is None:
+        return list(range(first, output_tokens))
+    stride = (accepted + 1).tolist()
+    starts = []
+    position = first
+    while position < output_tokens:
+        starts.append(position)
+        position += stride[position]
+    return starts

@@ -1,0 +1,147 @@
+"""How many sessions there are: the workload between a trace and the engine.
+
+A trace says what sessions do. A workload says how many run: closed loop (`sessions` kept alive, the
+next starts when one ends) or open loop (`arrivals`: as recorded, or Poisson at a rate of root
+sessions per second). A *family* is a root session with everything that waits for it or that it waits
+for (its sub-agents): the unit that starts and ends. Families are replayed in the order of the trace,
+`copies` times over; each copy has its own content but shares group prefixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from v4sim import streams
+from v4sim.clock import to_ns
+from v4sim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from v4traces import TraceTable
+
+DEFAULT_SESSIONS_PER_RANK = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadOptions:
+    """Either `sessions` (closed loop) or `arrivals` ("trace" or "poisson" with `rate_per_s`)."""
+
+    sessions: int | None = None
+    arrivals: str | None = None
+    rate_per_s: float | None = None
+    window: str | None = None
+    time_scale: float = 1.0
+    limit_calls: int | None = None
+    copies: int = 1
+
+    def __post_init__(self) -> None:
+        if self.sessions is not None and self.arrivals is not None:
+            raise ConfigError(
+                "--sessions and --arrivals exclude each other: a closed loop keeps sessions alive, "
+                "an open loop lets them arrive. Give one of them."
+            )
+        if self.sessions is not None and self.sessions < 1:
+            raise ConfigError(f"--sessions {self.sessions}: at least one session must be alive.")
+        if self.arrivals not in (None, "trace", "poisson"):
+            raise ConfigError(f"--arrivals {self.arrivals!r}: give `trace` or `poisson:RATE`.")
+        if self.arrivals == "poisson" and not (self.rate_per_s and 0 < self.rate_per_s < float("inf")):
+            raise ConfigError(
+                f"--arrivals poisson: the rate {self.rate_per_s!r} must be a positive number of root "
+                "sessions per second, as in poisson:0.5."
+            )
+        if not 0 < self.time_scale < float("inf"):
+            raise ConfigError(f"time scale {self.time_scale!r}: it must be a positive number.")
+        if self.copies < 1:
+            raise ConfigError(f"copies {self.copies}: at least one.")
+
+    def settled(self, table: TraceTable, num_ranks: int) -> tuple[WorkloadOptions, list[str]]:
+        """These options with the loop chosen where the user did not, and what was assumed."""
+        if self.sessions is not None or self.arrivals == "poisson":
+            return self, []
+        timed = bool(np.isfinite(table.arrival_s).any())
+        if self.arrivals == "trace" and not timed:
+            raise ConfigError(
+                f"--arrivals trace: {table.path} has no arrival times (column arrival_s); "
+                "use --sessions N to keep N sessions alive, or --arrivals poisson:RATE."
+            )
+        if timed:
+            note = "Sessions arrive at the trace's own times (--arrivals trace)."
+            chosen = WorkloadOptions(**{**_fields(self), "arrivals": "trace"})
+            return chosen, [] if self.arrivals else [note]
+        families = len(families_of(table))
+        sessions = max(1, min(families, DEFAULT_SESSIONS_PER_RANK * num_ranks))
+        note = (
+            f"The trace has no arrival times, so {sessions} sessions are kept alive "
+            f"(--sessions {sessions}): {DEFAULT_SESSIONS_PER_RANK} per rank."
+        )
+        return WorkloadOptions(**{**_fields(self), "sessions": sessions}), [note]
+
+
+def _fields(options: WorkloadOptions) -> dict[str, object]:
+    return {name: getattr(options, name) for name in WorkloadOptions.__slots__}  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A root session and what hangs on it. `rows` ascend."""
+
+    number: int
+    rows: tuple[int, ...]
+
+
+def families_of(table: TraceTable) -> list[Family]:
+    """Families in order of their first row; sessions belong together if a call waits for one of the other."""
+    root = list(range(len(table.session_names)))
+
+    def find(session: int) -> int:
+        while root[session] != session:
+            root[session] = root[root[session]]
+            session = root[session]
+        return session
+
+    waiting = np.repeat(np.arange(table.n), np.diff(table.after_offsets))
+    mine, theirs = table.session[waiting], table.session[table.after_rows]
+    crossing = mine != theirs
+    for a, b in zip(mine[crossing].tolist(), theirs[crossing].tolist(), strict=True):
+        a, b = find(a), find(b)
+        root[max(a, b)] = min(a, b)
+    members: dict[int, list[int]] = {}
+    lookup = [find(session) for session in range(len(root))]
+    for row, session in enumerate(table.session.tolist()):
+        members.setdefault(lookup[session], []).append(row)
+    return [Family(number, tuple(rows)) for number, rows in enumerate(members.values())]
+
+
+def starts(
+    families: list[Family], table: TraceTable, options: WorkloadOptions, seed: int
+) -> Iterator[tuple[int | None, int, Family]]:
+    """(start instant or None for "when one ends", copy, family) in order of starting."""
+    if options.arrivals == "trace":
+        timed = []
+        for family in families:
+            arrival = table.arrival_s[family.rows[0]]
+            at = to_ns(float(arrival) * options.time_scale) if np.isfinite(arrival) else 0
+            timed.append((at, family.number, family))
+        timed.sort(key=lambda entry: entry[:2])
+        first = timed[0][0] if timed else 0
+        span = timed[-1][0] - first if timed else 0
+        for copy in range(options.copies):
+            for at, _, family in timed:
+                yield at - first + copy * span, copy, family
+    elif options.arrivals == "poisson":
+        assert options.rate_per_s is not None
+        key = streams.mix(seed, streams.ARRIVAL)
+        at_s = 0.0
+        number = 0
+        for copy in range(options.copies):
+            for family in families:
+                at_s += -float(np.log1p(-streams.uniform(key, number))) / options.rate_per_s
+                number += 1
+                yield to_ns(at_s), copy, family
+    else:
+        for copy in range(options.copies):
+            for family in families:
+                yield None, copy, family
