@@ -42,7 +42,7 @@ bench: $(VENV)/.base ## time whole processes on the public traces; writes bench/
 	$(BIN)/python bench/run.py $(BENCH_ARGS)
 
 sample: $(VENV)/.base ## make the bundled sample trace again, byte for byte
-	$(BIN)/v4traces synth --sessions 64 --seed 1 --output $(SAMPLE) --force
+	$(BIN)/v4traces synth --sample
 
 profiles: $(VENV)/.profiles ## make the built-in reference profiles again from the published kernel tables
 	$(BIN)/v4calib import aiconfigurator

@@ -50,8 +50,7 @@ SETS = {
         importer="mooncake",
         raw=Path("mooncake-conversation.jsonl.xz"),
         replay=(
-            *("--deployment", "4xb200-v4-flash-dpa4-ep4-sglang"),
-            *("--set", "hardware.num_gpus=8", "--set", "parallel.attention_dp=8", "--set", "parallel.ep=8"),
+            *("--deployment", "8xb200-v4-flash-dp8-ep8-sglang"),
             *("--arrivals", "trace"),
             *MTP,
         ),
