@@ -83,6 +83,13 @@ def _turns_fall(table: TraceTable) -> Mask:
     return broken
 
 
+def _arrival_falls(table: TraceTable) -> Mask:
+    rows = np.flatnonzero(~np.isnan(table.arrival_s))
+    broken = np.zeros(table.n, dtype=np.bool_)
+    broken[rows[1:]] = np.diff(table.arrival_s[rows]) < 0
+    return broken
+
+
 def _phase_sum(table: TraceTable) -> NDArray[np.int64]:
     total = np.zeros(table.phase_tokens.size + 1, dtype=np.int64)
     np.cumsum(table.phase_tokens, out=total[1:])
@@ -227,6 +234,13 @@ _LAWS: tuple[_Law, ...] = (
             "the call has an absolute arrival and also waits for another call; it must be one or the other"
         ),
         "Keep arrival_s on calls that wait for nothing and turn the rest into delay_s.",
+    ),
+    _Law(
+        "arrivals_ascend",
+        "arrival_s",
+        _arrival_falls,
+        lambda t, r: f"the call arrives at {t.arrival_s[r]} s, before one that stands earlier in the file",
+        "Sort sessions with absolute times by arrival.",
     ),
 )
 

@@ -48,10 +48,13 @@ def read_table(path: str | Path) -> TraceTable:
     return table
 
 
-def load(path: str | Path) -> tuple[TraceTable, list[Finding]]:
-    """The trace and all broken laws. Raises only where no table can be made at all."""
+def load(path: str | Path, name: str | None = None) -> tuple[TraceTable, list[Finding]]:
+    """The trace and all broken laws. Raises only where no table can be made at all.
+
+    `name` is what messages call the file, if not by its own name.
+    """
+    name = name or Path(path).name
     data, file = _open(Path(path))
-    name = Path(path).name
     check_names(file.schema_arrow.names, name)
     n = file.metadata.num_rows
     if n == 0:

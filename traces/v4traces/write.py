@@ -22,6 +22,7 @@ from v4traces.errors import TraceError
 from v4traces.read import load
 from v4traces.rows import CallRow, TraceMetadata
 from v4traces.schema import COLUMNS, METADATA_KEY, arrow_schema
+from v4traces.table import TraceTable
 
 ROW_GROUP_ROWS = 65_536
 
@@ -36,6 +37,7 @@ class TraceWriter:
     def __init__(self, path: str | Path, metadata: TraceMetadata, *, force: bool = False) -> None:
         self.metadata = metadata
         self.num_rows = 0
+        self.table: TraceTable | None = None  # what was written, once it is
         self._path = Path(path)
         self._force = force
         self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
@@ -95,9 +97,9 @@ class TraceWriter:
     def _verify(self) -> None:
         if not self.num_rows:
             raise TraceError(f"no call was found for {self._path.name}: a trace has at least one.")
-        for finding in load(self._partial)[1]:
-            if finding.severity == "error":
-                raise TraceError(finding.message.replace(self._partial.name, self._path.name))
+        self.table, findings = load(self._partial, self._path.name)
+        for finding in findings:
+            raise TraceError(finding.message)
 
 
 def _table(rows: list[CallRow], first_row: int) -> pa.Table:

@@ -18,6 +18,7 @@ from v4traces.errors import TraceError
 from v4traces.rows import CallRow, TraceMetadata
 from v4traces.scrub import Scrubber
 from v4traces.sources import Document, documents
+from v4traces.table import TraceTable
 from v4traces.write import TraceWriter
 
 # Called after each document with the number done.
@@ -50,8 +51,7 @@ class ImportSummary:
     """What one import wrote."""
 
     path: Path
-    num_calls: int
-    metadata: TraceMetadata
+    table: TraceTable
 
 
 class Importer(Protocol):
@@ -87,7 +87,8 @@ def import_trace(
     with TraceWriter(out, importer.metadata, force=force) as writer:
         writer.append(importer.rows(chain([first], found)))
         writer.metadata = replace(importer.metadata, notes=importer.metadata.notes + tally.notes())
-    return ImportSummary(out, writer.num_rows, writer.metadata)
+    assert writer.table is not None  # leaving the writer without an error has read it back
+    return ImportSummary(out, writer.table)
 
 
 def _counted(sources: Iterable[Document], progress: Progress | None) -> Iterator[Document]:
