@@ -1,0 +1,12 @@
+"""Errors of calibration; the tree is described in `v4traces.errors`."""
+
+from __future__ import annotations
+
+from v4traces.errors import V4Error
+
+
+class CalibError(V4Error):
+    """A measurement or an import cannot be made."""
+
+
+__all__ = ["CalibError", "V4Error"]
