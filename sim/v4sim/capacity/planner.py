@@ -79,7 +79,7 @@ def _sglang(
     derived = engine.kv_tokens_per_rank is None and engine.swa_tokens_per_rank is None
     if kv + swa > room and derived and room > 0:
         # Padded pages take more than was priced, and nothing outside the static share is left to give.
-        kv_tokens = align_down(int(kv_tokens * room / (kv + swa)), page)
+        kv_tokens = int(room / (layout.page_bytes + engine.swa_full_ratio * swa_page_bytes)) * page
         swa_tokens = align_down(int(kv_tokens * engine.swa_full_ratio), page)
         kv, swa = _pages(kv_tokens, page, layout.page_bytes), _pages(swa_tokens, page, swa_page_bytes)
     if kv + swa > room:

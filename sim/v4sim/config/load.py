@@ -1,9 +1,9 @@
 """Deployments from preset names, TOML files and `--set section.key=value`.
 
 A preset is a TOML file of `v4sim/presets`; its name is matched without regard to case, spaces and
-punctuation. The value of a `--set` is TOML too, except that plain words need no quotes
-(`engine.kind=vllm`) and `none` gives the choice back to the engine. Files are strict: what pydantic or
-the TOML parser does not accept is a `ConfigError` that names file, key and way out.
+punctuation. The value of a `--set` is TOML too, except that plain words and texts need no quotes
+(`engine.kind=vllm`, `engine.version=0.25`) and `none` gives the choice back to the engine. Files are
+strict: what pydantic or the TOML parser does not accept is a `ConfigError` that names file, key and way out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from v4sim.config.errors import from_validation, legal_keys, unknown_key
 from v4sim.errors import ConfigError
 
 DEFAULT_PRESET = "4xB200 V4-Flash DPA4+EP4 sglang"
+TEXT_KEYS = frozenset({"name", "model.name", "hardware.gpu", "engine.version", "speculation.acceptance"})
 _BARE_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-/ ]*")
 
 
@@ -52,6 +53,8 @@ def load(name_or_path: str | Path = DEFAULT_PRESET, sets: Sequence[str] = ()) ->
     data, where = _read(str(name_or_path))
     for text in sets:
         key, value = parse_set(text)
+        if key in TEXT_KEYS and value is not None:
+            value = value if isinstance(value, str) else text.partition("=")[2].strip()
         _put(data, key, value, f"--set {text}")
     return from_dict(data, where if not sets else f"{where} with --set")
 

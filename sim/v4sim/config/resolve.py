@@ -135,7 +135,6 @@ def resolve(deployment: Deployment) -> Deployment:
             engine_values["reserve_full_isl"] = not old
         if old and speculative and "async_scheduling" not in engine.model_fields_set:
             engine_values["async_scheduling"] = False
-        engine_values["swa_veto"] = engine.swa_veto
 
     resolved = deployment.model_copy(
         update={

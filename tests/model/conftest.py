@@ -1,0 +1,27 @@
+"""The three built-in models."""
+
+from __future__ import annotations
+
+import pytest
+
+from v4sim.model import ModelSpec, model_names, spec
+
+
+@pytest.fixture
+def flash() -> ModelSpec:
+    return spec("v4-flash")
+
+
+@pytest.fixture
+def pro() -> ModelSpec:
+    return spec("v4-pro")
+
+
+@pytest.fixture
+def v41() -> ModelSpec:
+    return spec("v4.1-flash")
+
+
+@pytest.fixture(params=model_names())
+def any_model(request: pytest.FixtureRequest) -> ModelSpec:
+    return spec(request.param)
