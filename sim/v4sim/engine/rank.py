@@ -47,6 +47,7 @@ class Rank:
         self.aborted: list[Call] = []
         self.walked: list[tuple[Call, int]] = []  # taken out of decode at this clock, to be accounted
         self.clock = 0
+        self.last_arrival_ns = -1
         self.last_decode_ns = 0
         self.share_ns = 0  # time attributed to one row that decoded since the start
         self.decode_alloc = 0  # Σ kv_end of decoding calls, as last allocated
@@ -88,6 +89,7 @@ class Rank:
     def enqueue(self, call: Call, now_ns: int) -> None:
         call.queued_ns = now_ns
         call.state = WAITING
+        self.last_arrival_ns = now_ns
         self.waiting.append(call)
 
     def block(self, call: Call, reason: str, now_ns: int) -> None:

@@ -89,6 +89,7 @@ class Replica:
         self._token = 0
         self._deciding = False
         self._last_start_ns = 0
+        self._visible_ns = 0
         self._last_step_ns = 10_000_000
 
     # -- arrivals -------------------------------------------------------------------------------
@@ -156,6 +157,7 @@ class Replica:
 
     def _plan(self, now: int, visible: int) -> list[list[Chunk]]:
         scheduler = self.scheduler
+        self._visible_ns = visible
         if scheduler.mixes:
             self._make_room(self.ranks, now)
         chunks = []
@@ -276,6 +278,8 @@ class Replica:
         for rank in self.ranks:
             if rank.decoding:
                 steps = min(steps, rank.steps_to_next_finish())
+            if rank.last_arrival_ns > self._visible_ns:
+                return 1  # it will be seen at the next boundary
             if rank.waiting or rank.memory is not None:
                 steps = min(steps, self.scheduler.quiet_steps(rank, now))
         if steps > 4:
