@@ -200,4 +200,4 @@ def _counts(codes: NDArray[Any], names: list[str]) -> dict[str, int]:
 
 
 def _share(part: NDArray[np.bool_], whole: NDArray[np.bool_]) -> float:
-    return float(np.count_nonzero(part) / max(np.count_nonzero(whole), 1))
+    return int(np.count_nonzero(part)) / max(int(np.count_nonzero(whole)), 1)

@@ -7,8 +7,8 @@ metadata give the same bytes, whatever the sizes of the batches they were append
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from v4traces.errors import TraceError
+from v4traces.files import whole_file
 from v4traces.read import load
 from v4traces.rows import CallRow, TraceMetadata
 from v4traces.schema import COLUMNS, METADATA_KEY, arrow_schema
@@ -40,20 +41,14 @@ class TraceWriter:
         self.table: TraceTable | None = None  # what was written, once it is
         self._path = Path(path)
         self._force = force
-        self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
         self._buffer: list[CallRow] = []
-        self._writer: pq.ParquetWriter | None = None
 
     def __enter__(self) -> TraceWriter:
-        self._refuse_overwrite()
-        if not self._path.parent.is_dir():
-            raise TraceError(
-                f"the folder {self._path.parent} does not exist. Make it, or name another output."
-            )
-        try:
+        with ExitStack() as stack:
+            self._partial = stack.enter_context(whole_file(self._path, force=self._force))
             self._writer = pq.ParquetWriter(self._partial, arrow_schema(), compression="zstd")
-        except OSError as error:
-            raise TraceError(f"{self._path} cannot be written ({error.strerror or error}).") from None
+            stack.push(self._finish)
+            self._output = stack.pop_all()
         return self
 
     def append(self, rows: Iterable[CallRow]) -> None:
@@ -68,29 +63,21 @@ class TraceWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if self._writer is None:
-                return
-            try:
-                if kind is None:
-                    self._flush()
-                    self._writer.add_key_value_metadata({METADATA_KEY: self.metadata.to_json()})
-            finally:
-                self._writer.close()
-            if kind is None:
-                self._verify()
-                self._refuse_overwrite()
-                os.replace(self._partial, self._path)
-        finally:
-            self._partial.unlink(missing_ok=True)
+        self._output.__exit__(kind, error, trace)
 
-    def _refuse_overwrite(self) -> None:
-        if self._path.exists() and not self._force:
-            raise TraceError(f"{self._path} exists and is not overwritten without --force (force=True).")
+    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
+        """The last rows and the metadata, unless an exception is on its way; then the laws."""
+        try:
+            if kind is None:
+                self._flush()
+                self._writer.add_key_value_metadata({METADATA_KEY: self.metadata.to_json()})
+        finally:
+            self._writer.close()
+        if kind is None:
+            self._verify()
 
     def _flush(self) -> None:
         if self._buffer:
-            assert self._writer is not None
             self._writer.write_table(_table(self._buffer, self.num_rows - len(self._buffer)))
             self._buffer = []
 
