@@ -85,6 +85,9 @@ class TestLaws:
         assert draft.kv_tokens < plan().kv_tokens
         assert draft.bytes_of("draft head") > 0
         assert draft.state_bytes_per_request == 2 * plan().state_bytes_per_request
+        layout = SglangLayout(spec("v4-flash"), "fp8", draft_tokens=1)
+        pages = draft.swa_tokens // 256
+        assert draft.bytes_of("swa") == pages * (layout.swa_page_bytes + layout.swa_layer_page_bytes)
 
     def test_more_gpus_leave_more_cache_on_each(self, plan: Plan) -> None:
         wide = plan(preset="8xB200 V4-Flash DP8+EP8 sglang")

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from v4sim.model import ModelSpec, model_names, spec
+
+# A law is not a stopwatch: a busy machine must not fail it.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ engine would choose"; `v4sim.config.resolve` puts the number in its place.
 
 Which options act where. Both engines: page_tokens, mem_fraction, kv_tokens_per_rank, schedule_policy
 fcfs, prefix_cache, default_max_new_tokens, cuda_graph_max_bs, moe_backend, stream_interval, swa_veto,
-the cpu_* constants. Only SGLang and only vLLM: `SGLANG_ONLY` and `VLLM_ONLY` below. An option
-given to the engine that has no such thing, or whose switch is off, is refused (`v4sim.config.checks`),
-as are documented options that are not modelled (`UNMODELLED`): nothing is read and ignored.
+the cpu_* constants. Only SGLang and only vLLM: `SGLANG_ONLY` and `VLLM_ONLY` below. An option given to
+the engine that has no such thing, or whose switch is off, is refused (`v4sim.config.checks`), as are
+hardware.h2d_gb_s and host_memory_gib (no host tier reads them yet) and documented options that are not
+modelled (`UNMODELLED`): nothing is read and ignored.
 
 Units are in the names. Rules and defaults are those of SGLang 0.5.15 and vLLM 0.29 (0.25 where the version
 says so).
