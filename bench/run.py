@@ -22,6 +22,7 @@ from sets import SETS, BenchSet
 REPO = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 GROWTH_CALLS = (62_500, 250_000, 1_000_000)
+GROWTH_SESSIONS_PER_S = 0.02
 
 
 def main() -> None:
@@ -76,8 +77,9 @@ def bench_set(bench: BenchSet, data: Path, scratch: Path, repeats: int) -> dict[
 def growth(calls: int, scratch: Path) -> dict[str, Any]:
     """Synthetic sessions at one arrival rate: more calls make the run longer, not denser."""
     trace, run_folder = scratch / f"synth-{calls}.parquet", scratch / f"synth-{calls}-run"
-    run([str(BIN / "v4traces"), "synth", "--calls", str(calls), "--seed", "1", "-o", str(trace), "--force"])
-    cost = replay(trace, run_folder, ["--arrivals", "poisson:0.05", "--no-report"])
+    made = ["--calls", str(calls), "--seed", "1", "--arrivals", str(GROWTH_SESSIONS_PER_S)]
+    run([str(BIN / "v4traces"), "synth", *made, "-o", str(trace), "--force"])
+    cost = replay(trace, run_folder, ["--arrivals", "trace", "--no-report"])
     say(f"growth {calls:,} calls: {cost.wall_s:.1f} s, {cost.peak_rss_mb:.0f} MB")
     return {"calls": calls, **cost.as_json(), "work": work(run_folder)}
 

@@ -125,7 +125,7 @@ def hold_to_laws(result: RunResult, table: TraceTable, deployment: Deployment) -
     if findings:
         broken = " ".join(f"({number}) {finding.message}" for number, finding in enumerate(findings, 1))
         raise LawError(
-            f"the run breaks {len(findings)} of its laws, so its numbers cannot be trusted and were not written. "
+            f"the run breaks {len(findings)} of its laws: its numbers cannot be trusted and are not written. "
             f"This is a defect of v4sim; please report it with the trace or a cut of it. {broken}"
         )
     talk.say("checked: every law holds")

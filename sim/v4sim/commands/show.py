@@ -1,7 +1,7 @@
 """`v4sim show`: what stands in a trace, a profile or a deployment, as it would enter a replay.
 
-The kind is told by the name: a file by its ending (.parquet, .json, .toml), anything else must be the
-name of a preset or of a built-in profile.
+A trace is shown as `v4traces stats` shows it. The kind is told by the name: a file by its ending (.parquet,
+.json, .toml), anything else must be the name of a preset or of a built-in profile.
 """
 
 from __future__ import annotations
@@ -34,19 +34,12 @@ def show(
     if settings and kind != "deployment":
         raise ConfigError(f"--set changes a deployment, and {what} is a {kind}. Leave --set out.")
     if kind == "trace":
-        facts = trace_facts(what)
-    elif kind == "profile":
-        facts = profile_facts(what)
-    else:
-        facts = deployment_facts(what, settings or [])
+        from v4traces.commands.stats import stats
+
+        stats(Path(what), as_json)
+        return
+    facts = profile_facts(what) if kind == "profile" else deployment_facts(what, settings or [])
     print(as_json_text(facts) if as_json else key_values(facts))
-
-
-def trace_facts(path: str) -> dict[str, Any]:
-    from v4traces import read_table
-    from v4traces.stats import stats
-
-    return stats(read_table(path))
 
 
 def profile_facts(name: str) -> dict[str, Any]:
