@@ -75,6 +75,7 @@ class TestSet:
             ('k="two words"', "two words"),
             ("k=1_000", 1000),
             ("k=none", None),
+            ("k=constant:0.7", "constant:0.7"),
             ("k=4xB200 V4-Flash", "4xB200 V4-Flash"),
         ],
     )

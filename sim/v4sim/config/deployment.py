@@ -163,7 +163,7 @@ class SpeculationSection(Section):
     kind: Literal["off", "mtp", "dspark"] = "off"
     draft_tokens: int = Field(default=0, ge=0, le=16)
     acceptance: str = "auto"
-    adaptive: bool = False  # draft only while a rank runs few sequences
+    adaptive: bool = False  # fewer drafts the more sequences the busiest rank runs
     adaptive_max_rows: int = Field(default=32, ge=1)
 
 

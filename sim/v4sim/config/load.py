@@ -25,7 +25,7 @@ from v4sim.errors import ConfigError
 
 DEFAULT_PRESET = "4xB200 V4-Flash DPA4+EP4 sglang"
 TEXT_KEYS = frozenset({"name", "model.name", "hardware.gpu", "engine.version", "speculation.acceptance"})
-_BARE_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-/ ]*")
+_BARE_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-/: ]*")
 
 
 def slug(name: str) -> str:
