@@ -30,7 +30,6 @@ class VLLMRules:
     reserve_full_isl: bool
     watermark: float
     draft_tokens: int
-    schedule_policy: str
     mixes: bool = True
     late_results: bool = True
     reorders: bool = False

@@ -147,11 +147,11 @@ class SeriesRecorder(Probe):
 
     def series(self) -> dict[str, Int64s]:
         """`t_ns` [samples] and each name [samples, ranks]."""
-        values = np.array(self._values, dtype=np.int64).reshape(len(self._times), len(self._ranks), -1)
-        found = {"t_ns": np.array(self._times, dtype=np.int64)}
-        for i, name in enumerate(self.NAMES):
-            found[name] = values[:, :, i] if len(self._times) else np.zeros((0, len(self._ranks)), np.int64)
-        return found
+        shape = len(self._times), len(self._ranks), len(self.NAMES)
+        values = np.array(self._values, dtype=np.int64).reshape(shape)
+        return {"t_ns": np.array(self._times, dtype=np.int64)} | {
+            name: values[:, :, i] for i, name in enumerate(self.NAMES)
+        }
 
 
 class BlockRecorder(Probe):
