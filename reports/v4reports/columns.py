@@ -6,7 +6,7 @@ since the start of the run, NaN where a call did not get that far (the file hold
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ class Calls:
     """Columns by name without their unit suffix `_ns`: times and spans in seconds, the rest in tokens."""
 
     n: int
-    event_class: NDArray[np.object_] | None
+    event_class: NDArray[np.int64] | None  # codes into class_names
+    class_names: tuple[str, ...]
     columns: Mapping[str, Floats]
 
     def get(self, *names: str) -> tuple[Floats, ...] | None:
@@ -64,27 +65,40 @@ def read_calls(path: Path) -> Calls | None:
         return None
     try:
         # One thread and no memory map: the table is small, and start-up is what takes the time.
-        with pq.ParquetFile(path) as file:
-            present = [
-                name for name in (*TIMES, *SPANS, *TOKENS, "event_class") if name in file.schema_arrow.names
-            ]
-            table = file.read(columns=present, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
+        with pq.ParquetFile(path, read_dictionary=["event_class"]) as file:
+            names = file.schema_arrow.names
+            present = [name for name in (*TIMES, *SPANS, *TOKENS) if name in names]
+            classes = ["event_class"] if "event_class" in names else []
+            table = file.read(columns=present + classes, use_threads=False).unify_dictionaries()
+            columns = {name: _floats(table.column(name).chunks) for name in present}
+    except (OSError, pa.ArrowException, BufferError) as error:
         raise RunError(f"{path}: cannot be read as parquet ({error}). Run `v4sim replay` again.") from error
+    codes, class_names = _codes(table.column("event_class")) if classes else (None, ())
+    return Calls(
+        n=table.num_rows,
+        event_class=codes,
+        class_names=class_names,
+        columns={
+            name.removesuffix("_ns"): values
+            if name in TOKENS
+            else np.where(values < 0, np.nan, values * 1e-9)
+            for name, values in columns.items()
+        },
+    )
 
-    columns: dict[str, Floats] = {}
-    for name in present:
-        if name == "event_class":
-            continue
-        values = np.asarray(table.column(name).to_numpy(), dtype=np.float64)
-        if name in TOKENS:
-            columns[name] = values
-        else:
-            columns[name.removesuffix("_ns")] = np.where(values < 0, np.nan, values * 1e-9)
-    event_class = None
-    if "event_class" in present:
-        event_class = np.asarray(table.column("event_class").cast(pa.string()).to_pylist(), dtype=object)
-    return Calls(n=table.num_rows, event_class=event_class, columns=columns)
+
+def _floats(chunks: Iterable[Any]) -> Floats:
+    """Arrow arrays as floats, null as -1. Through dlpack, because arrow's own to_numpy imports pandas."""
+    whole = [chunk.fill_null(-1) if chunk.null_count else chunk for chunk in chunks]
+    return np.concatenate([np.empty(0), *(np.from_dlpack(chunk) for chunk in whole)])
+
+
+def _codes(column: Any) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """A column of few distinct texts as codes into their names."""
+    if not column.num_chunks:
+        return np.empty(0, np.int64), ()
+    codes = _floats([chunk.indices for chunk in column.chunks])
+    return codes.astype(np.int64), tuple(column.chunk(0).dictionary.to_pylist())
 
 
 def read_series(view: View) -> Series | None:

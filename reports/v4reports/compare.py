@@ -11,11 +11,12 @@ from pathlib import Path
 
 from v4reports import numbers
 from v4reports.figures.change import Change, draw_changes
-from v4reports.names import EVENT_CLASSES, KINDS, PARTS, label, ordered
+from v4reports.names import EVENT_CLASSES, KINDS, PARTS, RESUME_VIEWS, label, ordered
 from v4reports.rundir import Dist, Metrics, Run
 from v4reports.sections.window import comparison_rows, shown
 from v4reports.tables import Cell, Column, Table, flattened, row, text_columns
 
+VIEWS = {key: f"Resume after tool, {name[:1].lower()}{name[1:]}" for key, (name, _) in RESUME_VIEWS.items()}
 SAME = 0.005  # relative changes below half a per cent are called the same
 
 
@@ -41,7 +42,8 @@ def compare(run_a: Path, run_b: Path, out: Path | None = None, force: bool = Fal
         .render(
             title=f"{page.deployment_name(a)} against {page.deployment_name(b)} · v4sim comparison",
             runs=[page.head_of(run, None) for run in (a, b)],
-            sentence=sentence(found),
+            sentence=sentence(a.steady, b.steady),
+            tally=tally(found),
             chart=chart,
             caution=caution(a, b),
             tables=[
@@ -71,21 +73,39 @@ def verdict(ratio: float, better: str) -> str:
     return "better" if (ratio > 0) == (better == "higher") else "worse"
 
 
-def sentence(found: Sequence[Change]) -> str:
-    """The page's first sentence: how many quantities got better or worse, and the largest of each."""
-    if not found:
-        return "The two runs share no quantity that could be compared."
+# What the sentence speaks of, in the words of a sentence; of each group the first that both runs know.
+LEADING = (
+    (
+        ("TTFT, resume after tool, p95", "the p95 time to first token after a tool"),
+        ("TTFT, all calls, p95", "the p95 time to first token"),
+    ),
+    (("Cost per task, amortised", "the cost per task"),),
+)
+
+
+def sentence(a: Metrics, b: Metrics) -> str:
+    """The page's first sentence: first-token time and cost per task, from A to B."""
+    old = {name: (value, kind) for name, _, value, kind in comparison_rows(a)}
+    new = {name: value for name, _, value, _ in comparison_rows(b)}
     said = []
-    for word in ("better", "worse"):
-        group = [change for change in found if change.verdict == word]
-        if group:
-            largest = max(group, key=lambda change: abs(change.ratio))
-            said.append(
-                f"{word} in {len(group)} (most: {largest.name}, {numbers.signed_percent(largest.ratio)})"
-            )
+    for group in LEADING:
+        for name, words in group:
+            before, kind = old[name]
+            after = new[name]
+            if before is not None and after is not None:
+                said.append(f"{words} goes from {shown(before, kind)} to {shown(after, kind)}")
+                break
     if not said:
-        return f"B is the same as A in all {len(found)} quantities."
-    return f"Of {len(found)} quantities, B is " + " and ".join(said) + "."
+        return "The two runs share neither a time to first token nor a cost per task."
+    return f"From A to B, {' and '.join(said)}."
+
+
+def tally(found: Sequence[Change]) -> str:
+    """How many quantities got better and worse."""
+    counts = [
+        f"{sum(change.verdict == word for change in found)} {word}" for word in ("better", "worse", "same")
+    ]
+    return f"Of {len(found)} quantities that both runs know: {', '.join(counts)}."
 
 
 def caution(a: Run, b: Run) -> tuple[str, ...]:
@@ -118,11 +138,16 @@ def result_table(a: Run, b: Run) -> Table:
 
 def ttft_table(a: Run, b: Run) -> Table:
     old, new = a.steady.ttft_ms, b.steady.ttft_ms
+    largest = max((dist.p95 for dist in [*old.values(), *new.values()]), default=0.0) / 1e3
+
+    def shown_ms(value: float | None) -> str:
+        return numbers.seconds_like(None if value is None else value / 1e3, largest)
+
     rows = [
         row(
-            label(EVENT_CLASSES, name),
-            *(numbers.ms(dist.p50 if dist else None) for dist in (old.get(name), new.get(name))),
-            *(_p95(dist) for dist in (old.get(name), new.get(name))),
+            label(EVENT_CLASSES | VIEWS, name),
+            *(shown_ms(dist.p50 if dist else None) for dist in (old.get(name), new.get(name))),
+            *(shown_ms(dist.p95 if dist else None) for dist in (old.get(name), new.get(name))),
             _interval_words(old.get(name), new.get(name)),
         )
         for name in ordered(EVENT_CLASSES, dict.fromkeys([*old, *new]))
@@ -133,9 +158,10 @@ def ttft_table(a: Run, b: Run) -> Table:
         Column("p50", "B"),
         Column("p95", "A"),
         Column("p95", "B"),
-        Column("Intervals", "80 %, of p95", numeric=False),
+        Column("p95", "intervals"),
     )
-    return Table("Time to first token, steady windows", columns, tuple(rows))
+    notes = ("Intervals: 80 %, sessions resampled. Where they overlap, the difference may be noise.",)
+    return Table("Time to first token, steady windows", columns, tuple(rows), notes=notes)
 
 
 def parts_table(a: Run, b: Run) -> Table:
@@ -175,15 +201,8 @@ def input_table(a: Run, b: Run) -> Table:
     return Table("Inputs that differ", text_columns("Key", "A", "B"), rows, stacked=True)
 
 
-def _p95(dist: Dist | None) -> Cell:
-    if dist is None:
-        return Cell(numbers.UNKNOWN)
-    note = "–".join(numbers.ms(bound) for bound in dist.p95_ci) if dist.p95_ci else ""
-    return Cell(numbers.ms(dist.p95), note)
-
-
 def _interval_words(old: Dist | None, new: Dist | None) -> str:
     if old is None or new is None or old.p95_ci is None or new.p95_ci is None:
-        return "not known"
+        return numbers.UNKNOWN
     apart = old.p95_ci[1] < new.p95_ci[0] or new.p95_ci[1] < old.p95_ci[0]
     return "apart" if apart else "overlap"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from v4reports.figures.canvas import SMALL_PX, C, Canvas, grid_x
+from v4reports.figures.canvas import SMALL_PX, C, Canvas, grid_x, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,14 @@ def draw_bars(
     _segments(axes, bars, thickness=min(14.0, row * 0.5))
     for y, bar in enumerate(bars):
         at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        axes.annotate(bar.label, (0, y), (2 - left, 6 if bar.note else 0), ha="left", va="center", **at_left)
+        axes.annotate(
+            shortened(bar.label, left - 8),
+            (0, y),
+            (2 - left, 6 if bar.note else 0),
+            ha="left",
+            va="center",
+            **at_left,
+        )
         if bar.note:
             axes.annotate(
                 bar.note,

@@ -78,7 +78,7 @@ class Canvas:
 def grid_x(axes: Any, ticks: Sequence[float], labels: Sequence[str]) -> None:
     """Thin vertical lines with muted labels below."""
     axes.set_xticks(list(ticks), list(labels))
-    axes.tick_params(axis="x", length=0, labelsize=SMALL_PX, labelcolor=C.muted, pad=6)
+    axes.tick_params(axis="x", length=0, labelsize=SMALL_PX, labelcolor=C.muted, pad=8)
     axes.grid(axis="x", color=C.rule, linewidth=1)
 
 
@@ -87,6 +87,12 @@ def grid_y(axes: Any, ticks: Sequence[float], labels: Sequence[str]) -> None:
     axes.set_yticks(list(ticks), list(labels))
     axes.tick_params(axis="y", length=0, labelsize=SMALL_PX, labelcolor=C.muted, pad=4)
     axes.grid(axis="y", color=C.rule, linewidth=1)
+
+
+def shortened(text: str, width_px: float, font_px: float = FONT_PX) -> str:
+    """`text` cut with an ellipsis to what fits; the figure's description has it whole."""
+    most = max(int(width_px / (0.58 * font_px)), 2)
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def nice_ticks(top: float, at_most: int = 5) -> list[float]:
@@ -100,12 +106,15 @@ def nice_ticks(top: float, at_most: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Decades between the two; with 2 and 5 times them when there are few."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    multiples = (
-        (1, 2, 5) if math.log10(high / low) < 1.6 else (1, 3) if math.log10(high / low) < 2.6 else (1,)
-    )
-    ticks = [m * 10.0**exponent for exponent in range(first, last + 1) for m in multiples]
+    """Decades between the two, and round numbers between the decades when there are few."""
+    decades = math.log10(high / low)
+    between: tuple[float, ...] = (1.0,)
+    for most, multiples in ((0.8, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)), (1.6, (1.0, 2.0, 5.0)), (2.6, (1.0, 3.0))):
+        if decades < most:
+            between = multiples
+            break
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [multiple * 10.0**exponent for exponent in exponents for multiple in between]
     return [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
 
 

@@ -48,8 +48,8 @@ def _draw(changes: Sequence[Change], slug: str, width: float, words: str, css_cl
     axes = canvas.axes(left, top, right, bottom)
     most = min(max(0.02, *(abs(change.ratio) for change in changes)), CLIP)
     lengths = [max(min(change.ratio, most), -most) for change in changes]
-    side = nice_ticks(most, at_most=2)
-    ticks = [tick for tick in sorted({-tick for tick in side} | set(side)) if abs(tick) <= most]
+    reach = max(tick for tick in nice_ticks(most, at_most=2) if tick <= most)
+    ticks = (-reach, 0.0, reach)
     axes.set_xlim(-most * 1.02, most * 1.02)
     axes.set_ylim(len(changes) - 0.5, -0.5)
     grid_x(axes, ticks, [signed_percent(tick, decimals=0) for tick in ticks])

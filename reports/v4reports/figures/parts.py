@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from v4reports import numbers
 from v4reports.figures.base import Absent, Chart, FigureFunction
-from v4reports.figures.canvas import SMALL_PX, C, Canvas, grid_x, nice_ticks
+from v4reports.figures.canvas import SMALL_PX, C, Canvas, grid_x, nice_ticks, shortened
 from v4reports.names import KINDS, PARTS, label
 from v4reports.provenance import kind_of_part
 from v4reports.rundir import Run
@@ -47,9 +47,15 @@ def _draw(run: Run, kind: str) -> Chart | Absent:
     axes.hlines(rows, 0, [share for _, share in shown], colors=C.s1, linewidth=12)
     for y, (part, share) in enumerate(shown):
         at_left = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-        axes.annotate(label(PARTS, part), (0, y), (2 - left, 0), ha="left", **at_left)
+        axes.annotate(shortened(label(PARTS, part), 118), (0, y), (2 - left, 0), ha="left", **at_left)
         axes.annotate(
-            kind_of_part(run, part), (0, y), (-8, 0), ha="right", color=C.muted, fontsize=SMALL_PX, **at_left
+            shortened(kind_of_part(run, part), 74, SMALL_PX),
+            (0, y),
+            (-8, 0),
+            ha="right",
+            color=C.muted,
+            fontsize=SMALL_PX,
+            **at_left,
         )
         axes.annotate(
             f"{share * 100:.1f} %", (share, y), (6, 0), textcoords="offset points", va="center", ha="left"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from v4reports import numbers
-from v4reports.figures.canvas import SMALL_PX, C, Canvas, grid_x, log_ticks
+from v4reports.figures.canvas import SMALL_PX, C, Canvas, grid_x, log_ticks, shortened
 from v4reports.rundir import Dist
 
 ROW_PX = 34
@@ -93,7 +93,7 @@ def draw_strips(
         weight = "bold" if row.strong else "normal"
         over = limit_ms is not None and row.dist.p95 > limit_ms
         axes.annotate(
-            row.label, (0, y), (-8 - left + 10, 6), xycoords=("axes fraction", "data"),
+            shortened(row.label, left - 8), (0, y), (-8 - left + 10, 6), xycoords=("axes fraction", "data"),
             textcoords="offset points", va="center", ha="left", weight=weight,
         )  # fmt: skip
         axes.annotate(

@@ -12,10 +12,10 @@ import numpy as np
 
 from v4reports import numbers
 from v4reports.columns import Floats
-from v4reports.figures.canvas import SMALL_PX, C, grid_x
+from v4reports.figures.canvas import SMALL_PX, C, grid_x, shortened
 
 NUM_BINS = 160
-LEFT, RIGHT, TOP, BOTTOM = 48.0, 96.0, 22.0, 28.0
+LEFT, RIGHT, TOP, BOTTOM = 48.0, 96.0, 22.0, 30.0
 HEIGHT = 220.0
 
 
@@ -49,6 +49,7 @@ def time_axis(axes: Any, start_s: float, end_s: float, window_s: tuple[float, fl
 def end_label(axes: Any, y: float, text: str, colour: str, *, weight: str = "normal") -> None:
     """A series' name at the right end of the plot, at height `y` of the data."""
     axes.annotate(
-        text, (1, y), (8, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+        shortened(text, RIGHT - 8), (1, y), (8, 0), xycoords=("axes fraction", "data"),
+        textcoords="offset points",
         va="center", ha="left", color=colour, weight=weight, annotation_clip=False,
     )  # fmt: skip

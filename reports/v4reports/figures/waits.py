@@ -39,8 +39,10 @@ def draw(run: Run) -> Chart | Absent:
     if not inside.any():
         return Absent(SLUG, TITLE, "No call of the steady window reached its first token.")
     means = {}
-    for name in ("all", *ordered(EVENT_CLASSES, sorted(set(calls.event_class[inside])))):
-        chosen = inside if name == "all" else inside & (calls.event_class == name)
+    for name in ("all", *ordered(EVENT_CLASSES, sorted(calls.class_names))):
+        chosen = inside if name == "all" else inside & (calls.event_class == calls.class_names.index(name))
+        if not chosen.any():
+            continue
         parts = [float(np.nan_to_num(wait[chosen]).mean()) for wait in waits]
         total = float((first - sent)[chosen].mean())
         means[name] = (int(chosen.sum()), parts, max(total - sum(parts), 0.0))

@@ -35,6 +35,6 @@ def acceptance_table(spec: Speculation) -> Table:
     columns = (
         Column("Phase", numeric=False),
         Column("Offered", "tokens"),
-        *(Column(f"Position {i + 1}") for i in range(width)),
+        *(Column(str(i + 1), "position") for i in range(width)),
     )
     return Table("Draft tokens accepted by position, steady window", columns, tuple(rows))
