@@ -90,6 +90,15 @@ def _arrival_falls(table: TraceTable) -> Mask:
     return broken
 
 
+def _waits_twice(table: TraceTable) -> Mask:
+    owner = np.repeat(np.arange(table.n), np.diff(table.after_offsets))
+    order = np.lexsort((table.after_rows, owner))
+    owner, target = owner[order], table.after_rows[order]
+    broken = np.zeros(table.n, dtype=np.bool_)
+    broken[owner[1:][(owner[1:] == owner[:-1]) & (target[1:] == target[:-1])]] = True
+    return broken
+
+
 def _phase_sum(table: TraceTable) -> NDArray[np.int64]:
     total = np.zeros(table.phase_tokens.size + 1, dtype=np.int64)
     np.cumsum(table.phase_tokens, out=total[1:])
@@ -234,6 +243,13 @@ _LAWS: tuple[_Law, ...] = (
             "the call has an absolute arrival and also waits for another call; it must be one or the other"
         ),
         "Keep arrival_s on calls that wait for nothing and turn the rest into delay_s.",
+    ),
+    _Law(
+        "waits_once",
+        "after",
+        _waits_twice,
+        lambda t, r: "the call waits for the same call twice",
+        "Name every awaited call once.",
     ),
     _Law(
         "arrivals_ascend",

@@ -91,7 +91,10 @@ def _open(path: Path) -> tuple[bytes, pq.ParquetFile]:
             " `v4traces import`."
         )
     try:
-        return data, pq.ParquetFile(pa.BufferReader(data), read_dictionary=_STRINGS)
+        footer = pq.read_metadata(pa.BufferReader(data))
+        there = set(footer.schema.names)
+        strings = [name for name in _STRINGS if name in there]
+        return data, pq.ParquetFile(pa.BufferReader(data), metadata=footer, read_dictionary=strings)
     except (pa.ArrowException, OSError) as error:
         raise _broken(path.name, error) from None
 
