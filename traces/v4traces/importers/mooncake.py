@@ -158,7 +158,7 @@ class MooncakeImporter:
                 f" tokens, n ids mean (n - 1) * {BLOCK_TOKENS} < input_length <= n * {BLOCK_TOKENS}:"
                 f" {expected} ids are expected. Write one id for each block, the partial one included."
             )
-        return self._ids.blocks(ids)
+        return self._ids.blocks(ids, where)
 
     def _waits(self, value: dict[str, Any], where: str) -> list[_Request] | None:
         names = value.get("wait_for")

@@ -27,21 +27,27 @@ class BlockIds:
     def __init__(self) -> None:
         self._wide: dict[Hashable, int] = {}
 
-    def blocks(self, ids: Sequence[int | str]) -> Blocks:
-        """Equal ids give equal numbers, different ids different ones; any ints or strings."""
+    def blocks(self, ids: Sequence[int | str], where: str = "hash ids") -> Blocks:
+        """Equal ids give equal numbers, different ids different ones; any ints or strings.
+
+        `where` begins the message of the `TraceError` about an id that is neither.
+        """
         try:
             narrow = np.frombuffer(array("q", cast("list[int]", ids)), dtype=np.int64)
         except (OverflowError, TypeError):
-            return np.fromiter(map(self._number, ids), np.int64, len(ids))
-        if len(ids) and narrow.min() < 0:
-            return np.fromiter(map(self._number, ids), np.int64, len(ids))
-        return narrow
+            narrow = None
+        if narrow is not None and not (narrow < 0).any():
+            return narrow
+        for block in ids:
+            if not isinstance(block, (int, str)):
+                raise TraceError(
+                    f"{where}: a hash id is a {type(block).__name__}; ids are whole numbers or strings."
+                )
+        return np.fromiter(map(self._number, ids), np.int64, len(ids))
 
     def _number(self, block: int | str) -> int:
         if type(block) is int and 0 <= block < 1 << 63:
             return block
-        if not isinstance(block, (int, str)):
-            raise TraceError(f"a hash id is a {type(block).__name__}; ids are whole numbers or strings.")
         # Numbers below zero are free: narrow ids are never negative.
         return self._wide.setdefault((type(block), block), -1 - len(self._wide))
 

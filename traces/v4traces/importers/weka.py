@@ -90,8 +90,8 @@ class WekaImporter:
         original = self._resumed(session)
         name = self._scrub.identity("session", digest)
         root.write(session, name, original)
+        self._tally.add(_SESSIONS if root.rows else "sessions without calls, dropped")
         if root.rows:
-            self._tally.add(_SESSIONS)
             self._remember(session, name, original)
         return root.rows
 

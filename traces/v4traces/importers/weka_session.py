@@ -152,7 +152,7 @@ class SessionReader:
             raise TraceError(
                 f"{at}: `hash_ids` must be a list, one id for each full block of {self._block} tokens."
             )
-        blocks = self._ids.blocks(ids)
+        blocks = self._ids.blocks(ids, at)
         full = prompt // self._block
         # 1.5 % of the calls of all public files break the rule by a block: cut or believed, and counted.
         if blocks.size > full:
