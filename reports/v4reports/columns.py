@@ -116,18 +116,16 @@ def read_series(view: View) -> Series | None:
 
 
 def _by_rank(view: View, name: str, num_samples: int) -> Floats | None:
-    """One row per rank. Accepts [rank][sample], [sample][rank] and a plain list for a single rank."""
+    """One row per rank. The file has [sample][rank]; [rank][sample] and a plain list for one rank also do."""
     try:
         values = np.atleast_2d(np.asarray(view.data[name], dtype=np.float64))
     except (TypeError, ValueError):
         raise view.wrong(name, "a list of numbers for each rank") from None
     if values.ndim != 2:
         raise view.wrong(name, "a list of numbers for each rank")
-    if values.shape[1] == num_samples:
-        return values
     if values.shape[0] == num_samples:
         return np.ascontiguousarray(values.T)
-    return None
+    return values if values.shape[1] == num_samples else None
 
 
 def bin_means(t_s: Floats, values: Floats, edges: Floats) -> Floats:

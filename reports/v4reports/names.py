@@ -13,25 +13,25 @@ EVENT_CLASSES: dict[str, str] = {
     "resume_tool": "Resume after tool",
     "resume_user": "Resume after user",
     "cold": "Cold start",
-    "warm": "Warm start",
+    "warm": "Other append",
     "fork": "Fork",
     "rollback": "Rollback",
     "subagent": "Sub-agent",
+    "recompute": "Prefix lost",
     "host_restore": "Host restore",
     "storage_restore": "Storage restore",
-    "recompute": "Recompute",
 }
 EVENT_CLASS_MEANING: dict[str, str] = {
-    "resume_tool": "the next call of a session after a tool returned; its prefix is still on the device",
-    "resume_user": "the next call of a session after the user wrote",
-    "cold": "first call of a session with nothing to reuse",
-    "warm": "first call of a session that shares a prefix with an earlier one",
-    "fork": "continues an earlier call that another call has continued already",
-    "rollback": "continues an earlier point of its own session, for example after a compaction",
+    "resume_tool": "appends to its session after a tool returned",
+    "resume_user": "appends to its session after a person wrote, or was retried",
+    "cold": "starts a session and extends nothing",
+    "warm": "appends to its session for another reason",
+    "fork": "continues a call of another session, or one that was continued before",
+    "rollback": "continues an earlier point of its own session",
     "subagent": "first call of a sub-agent",
-    "host_restore": "part of the prefix came back from host memory",
-    "storage_restore": "part of the prefix came back from storage",
-    "recompute": "prefix that had been cached was computed again",
+    "recompute": "would extend a prefix, but the cache had less than half of it",
+    "host_restore": "part of the prefix came from host memory",
+    "storage_restore": "part of the prefix came from storage",
 }
 # The calls of class resume_tool again, timed from earlier moments: not classes of their own.
 RESUME_VIEWS: dict[str, tuple[str, str]] = {
@@ -97,8 +97,9 @@ PROVENANCE: dict[str, str] = {
     "published": "taken from a published kernel table",
     "roofline": "computed from bytes, operations and the GPU's rates",
     "composed": "put together from other entries",
-    "assumed": "a stated constant",
-    "constant": "a stated constant",
+    "inferred": "read out of the engine's code or counted from the model",
+    "assumed": "nothing was found; a stated guess",
+    "derived": "a difference of other parts",
 }
 
 

@@ -37,7 +37,6 @@ class Head:
     tally: tuple[tuple[str, str], ...]
     warnings: str
     program: str
-    run: str
 
 
 def head_of(run: Run, chart: Any) -> Head:
@@ -50,12 +49,11 @@ def head_of(run: Run, chart: Any) -> Head:
         number=number,
         unit=unit,
         chart=chart,
-        what_limits=run.headline.what_limits,
-        try_next=run.headline.try_next,
+        what_limits=tuple(sentence(text) for text in run.headline.what_limits),
+        try_next=tuple(sentence(text) for text in run.headline.try_next),
         tally=tally(run),
         warnings=f"{count} domain {'warning' if count == 1 else 'warnings'}" if count else "",
         program=f"v4sim {_text(run.manifest, 'v4sim_version')}".strip(),
-        run=run.name,
     )
 
 
@@ -66,7 +64,7 @@ def title_of(run: Run) -> str:
 
 
 def deployment_name(run: Run) -> str:
-    return _name(run.manifest, "deployment") or run.name
+    return _name(run.manifest, "deployment") or "A deployment without a name"
 
 
 def headline_number(run: Run) -> tuple[str, str]:
@@ -143,6 +141,12 @@ def trusted(figure: Chart | Absent) -> Any:
     from markupsafe import Markup
 
     return replace(figure, svg=Markup(figure.svg), wide_svg=Markup(figure.wide_svg))
+
+
+def sentence(text: str) -> str:
+    """Upper case at the start, a full stop at the end; the rest as it is."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def _name(manifest: Mapping[str, Any], key: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from v4reports.jsonview import View, read_object
+from v4reports.numbers import percent
 from v4sim.errors import RunError
 
 if TYPE_CHECKING:
@@ -133,13 +134,13 @@ class Source:
     source: str
     domain: str
     residual: str
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run directory. `name` is the directory's name, the only part of its path a page may show."""
+    """One run directory. Its path is not part of it: where a run lies must not show in its report."""
 
-    name: str
     manifest: Mapping[str, Any]
     headline: Headline
     totals: Mapping[str, Any]
@@ -166,7 +167,6 @@ def read_run(run_dir: Path) -> Run:
             "Replay the trace with this version, or report with the version that wrote the run."
         )
     return Run(
-        name=run_dir.resolve().name,
         manifest=result.child("manifest").data,
         headline=_headline(result.child("headline")),
         totals=result.child("totals").data,
@@ -298,8 +298,16 @@ def _source(view: View) -> Source:
         kind=view.text("kind"),
         source=view.text("source"),
         domain=_shown(view.data.get("domain")),
-        residual=_shown(view.data.get("residual")),
+        residual=_residual(view.data.get("residual")),
+        parts=view.texts("parts"),
     )
+
+
+def _residual(value: Any) -> str:
+    """An error as a share of the value, alone or as median and p95, in per cent."""
+    if isinstance(value, dict) and {"median", "p95"} <= value.keys():
+        return f"median {percent(value['median'])}, p95 {percent(value['p95'])}"
+    return percent(value) if isinstance(value, float) else _shown(value)
 
 
 def _shown(value: Any) -> str:

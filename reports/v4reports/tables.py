@@ -57,9 +57,13 @@ def distribution_table(
     *,
     first: str,
     limit_ms: float | None = None,
+    judged: frozenset[str] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Table:
-    """Count and percentiles of quantities in milliseconds, all rows in one unit."""
+    """Count and percentiles of quantities in milliseconds, all rows in one unit.
+
+    A p95 above `limit_ms` is flagged, in the rows named in `judged` (None: in all).
+    """
     in_seconds = max(dist.p99 for _, dist in named) >= 1000
     unit, factor = ("s", 1e-3) if in_seconds else ("ms", 1.0)
     has_interval = any(dist.p50_ci or dist.p95_ci for _, dist in named)
@@ -71,7 +75,7 @@ def distribution_table(
     rows = []
     for name, dist in named:
         p95 = value(dist.p95, dist.p95_ci)
-        if limit_ms is not None and dist.p95 > limit_ms:
+        if limit_ms is not None and dist.p95 > limit_ms and (judged is None or name.text in judged):
             p95 = Cell(p95.text, p95.note, "over")
         rows.append(
             row(

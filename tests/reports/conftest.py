@@ -6,8 +6,11 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+import v4reports
 
 
 def load(name: str) -> ModuleType:
@@ -45,3 +48,10 @@ def run_dir(_built_run: Path, tmp_path: Path) -> Path:
     for name in ("result.json", "calls.parquet"):
         (copy / name).write_bytes((_built_run / name).read_bytes())
     return copy
+
+
+@pytest.fixture(scope="session")
+def full_page(_built_run: Path, htmlpage: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The parsed report of an unchanged run; not to be modified."""
+    out = tmp_path_factory.mktemp("pages") / "report.html"
+    return htmlpage.parse(v4reports.render(_built_run, out).read_text(encoding="utf-8"))

@@ -21,8 +21,8 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{ 7*7 }}"
 
 
 @pytest.fixture
-def page(run_dir: Path, htmlpage: ModuleType) -> Any:
-    return htmlpage.parse(v4reports.render(run_dir).read_text(encoding="utf-8"))
+def page(full_page: Any) -> Any:
+    return full_page
 
 
 def test_the_report_lies_in_the_run_directory(run_dir: Path) -> None:

@@ -16,8 +16,12 @@ Change = Callable[[dict[str, Any]], None]
 
 
 @pytest.fixture
-def page_of(runbuilder: ModuleType, htmlpage: ModuleType, tmp_path: Path) -> Callable[[Change | None], Any]:
+def page_of(
+    runbuilder: ModuleType, htmlpage: ModuleType, full_page: Any, tmp_path: Path
+) -> Callable[[Change | None], Any]:
     def build(change: Change | None = None) -> Any:
+        if change is None:
+            return full_page
         run_dir = runbuilder.build(tmp_path / "run", change=change)
         return htmlpage.parse(v4reports.render(run_dir, force=True).read_text(encoding="utf-8"))
 
@@ -113,8 +117,8 @@ def test_tier_tokens_are_shown_to_sum_to_the_prompt(
 def test_parts_carry_what_they_rest_on(htmlpage: ModuleType, page_of: Callable[[Change | None], Any]) -> None:
     def unstated(result: dict[str, Any]) -> None:
         result["provenance"] = [p for p in result["provenance"] if p["op"] not in ("cpu", "mhc")]
-        result["provenance"].append({"op": "mhc/decode", "kind": "roofline"})
-        result["provenance"].append({"op": "mhc/prefill", "kind": "measured"})
+        result["provenance"].append({"op": "mhc.sglang.v4-flash", "kind": "roofline"})
+        result["provenance"].append({"op": "any", "kind": "measured", "parts": ["mhc", "hca"]})
 
     rows = htmlpage.table_rows(page_of(unstated), "Step time by part, steady window")
     assert rows["MoE GEMM"][0].startswith("22.0 %")
@@ -122,6 +126,7 @@ def test_parts_carry_what_they_rest_on(htmlpage: ModuleType, page_of: Callable[[
     assert rows["MoE GEMM"][-1] == "published"
     assert rows["Compressor"][-1] == "roofline"
     assert rows["mHC"][-1] == "measured + roofline"
+    assert rows["HCA"][-1] == "measured + published"
     assert rows["CPU"][-1] == "not stated"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import WIDTH
 from v4reports.figures.percentiles import Row, described, draw_strips
-from v4reports.figures.ttft import objective
+from v4reports.figures.ttft import objective, objective_form
 from v4reports.rundir import Run
 
 SLUG = "itl"
@@ -15,14 +15,15 @@ TITLE = "Time between tokens"
 def draw(run: Run) -> Chart | Absent:
     steady = run.steady
     candidates = (
-        ("ITL, bursts", steady.itl_burst_ms, "gaps"),
-        ("ITL, divided", steady.itl_ms, "tokens"),
-        ("TPOT", steady.tpot_ms, "calls"),
-        ("Decode step", steady.step_ms.get("decode"), "steps"),
+        ("burst", "ITL, bursts", steady.itl_burst_ms, "gaps"),
+        ("divided", "ITL, divided", steady.itl_ms, "tokens"),
+        ("", "TPOT", steady.tpot_ms, "calls"),
+        ("", "Decode step", steady.step_ms.get("decode"), "steps"),
     )
+    form = objective_form(run)
     rows = [
-        Row(name, dist, strong=name == "ITL, divided", unit=unit)
-        for name, dist, unit in candidates
+        Row(name, dist, strong=key == form, unit=unit, judged=key == form)
+        for key, name, dist, unit in candidates
         if dist is not None
     ]
     if not rows:

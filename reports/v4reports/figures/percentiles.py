@@ -22,6 +22,7 @@ class Row:
     dist: Dist  # milliseconds
     strong: bool = False
     unit: str = "calls"
+    judged: bool = True  # whether the objective is about this quantity
 
 
 def draw_strips(
@@ -91,7 +92,7 @@ def draw_strips(
 
     for y, row in zip(heights, rows, strict=True):
         weight = "bold" if row.strong else "normal"
-        over = limit_ms is not None and row.dist.p95 > limit_ms
+        over = limit_ms is not None and row.judged and row.dist.p95 > limit_ms
         axes.annotate(
             shortened(row.label, left - 8), (0, y), (-8 - left + 10, 6), xycoords=("axes fraction", "data"),
             textcoords="offset points", va="center", ha="left", weight=weight,

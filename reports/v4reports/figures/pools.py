@@ -47,8 +47,17 @@ def draw(run: Run) -> Chart | Absent:
             f"{label(POOLS, name)}: {numbers.percent(float(share.max()))} at most (rank {peak_rank}), "
             f"{numbers.percent(float(share.mean()))} on average"
         )
+    cached = shares.get("kv_resident")
+    if cached is not None:
+        mean_cached = bin_means(t_s, cached.mean(axis=0), edges)
+        axes.plot(at, mean_cached, color=C.muted, linewidth=1.25, linestyle=(0, (1, 1.5)))
+        drawn.append(("cached KV", C.muted, ""))
+        ends.append(float(mean_cached[-1]))
+        words.append(
+            f"cached prefixes fill {numbers.percent(float(cached.mean()))} of the KV pool on average"
+        )
     for (name, colour, _), y in zip(drawn, spread(ends, 0.09, 0.0, 1.0), strict=True):
-        timeplot.end_label(axes, y, name.upper(), colour, weight="bold")
+        timeplot.end_label(axes, y, name.upper() if name in ("kv", "swa") else name, colour, weight="bold")
     caption = ". ".join(words) + ". Line: the fullest rank; shade: down to the mean of the ranks."
     return Chart(SLUG, TITLE, caption, canvas.svg(slug=SLUG, title=TITLE, description=caption))
 
@@ -58,9 +67,13 @@ def pool_shares(run: Run) -> Mapping[str, Floats]:
     shares: dict[str, Floats] = {}
     if run.series is None:
         return shares
-    for name, _, _ in DRAWN:
-        used = run.series.by_name.get(f"{name}_used")
-        sizes = np.array([pool.capacity_tokens for pool in run.full.pools if pool.name == name])
+    for name, series, pool_name in (
+        ("kv", "kv_used", "kv"),
+        ("swa", "swa_used", "swa"),
+        ("kv_resident", "kv_resident", "kv"),
+    ):
+        used = run.series.by_name.get(series)
+        sizes = np.array([pool.capacity_tokens for pool in run.full.pools if pool.name == pool_name])
         if used is not None and len(sizes) == len(used) and (sizes > 0).all():
             shares[name] = used / sizes[:, None]
     return shares

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from v4reports import numbers
 from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import WIDTH
@@ -49,11 +51,20 @@ def draw(run: Run) -> Chart | Absent:
     return Chart(SLUG, TITLE, caption, narrow, wide)
 
 
-def objective(run: Run, name: str) -> float | None:
-    """A number of the deployment's `objective` section, if it has one."""
+def objective_form(run: Run) -> str:
+    """Which of the two inter-token times the objective is about: `burst` or `divided`."""
+    return "burst" if _objective_section(run).get("itl_form") == "burst" else "divided"
+
+
+def _objective_section(run: Run) -> dict[str, Any]:
     deployment = run.manifest.get("deployment")
     section = deployment.get("objective") if isinstance(deployment, dict) else None
-    value = section.get(name) if isinstance(section, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def objective(run: Run, name: str) -> float | None:
+    """A number of the deployment's `objective` section, if it has one."""
+    value = _objective_section(run).get(name)
     return (
         float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
     )

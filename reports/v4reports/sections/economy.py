@@ -70,7 +70,7 @@ def task_table(run: Run) -> Table:
             (
                 "Cost per task, attributed",
                 numbers.dollars(cost("attributed_per_task")),
-                "by share of step time; idle apart",
+                _attributed(run),
             ),
             (
                 "Cost per successful task",
@@ -107,6 +107,14 @@ def task_time_table(run: Run) -> Table:
         [(Cell("Task", "first call sent to last token; tools and people included"), in_ms)],
         first="Quantity",
     )
+
+
+def _attributed(run: Run) -> str:
+    low, high = (run.steady.cost.get(f"attributed_per_task_ci_{end}") for end in ("low", "high"))
+    text = "by share of step time; idle apart"
+    if low is None or high is None:
+        return text
+    return f"{text}; 80 % interval {numbers.dollars(low)} to {numbers.dollars(high)}"
 
 
 def _bytes(value: float | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from v4reports import numbers
-from v4reports.figures.ttft import objective
+from v4reports.figures.ttft import objective, objective_form
 from v4reports.names import EVENT_CLASS_MEANING, EVENT_CLASSES, RESUME_VIEWS, label, ordered
 from v4reports.rundir import Dist, Run
 from v4reports.sections.base import Section
@@ -44,6 +44,7 @@ def build(run: Run) -> Section:
     resume = resume_table(run)
     if resume is not None:
         tables.append(resume)
+    judged = frozenset({"ITL, bursts" if objective_form(run) == "burst" else "ITL, divided"})
     for caption, entries, limit in (
         ("Time between tokens, steady window", TOKEN_TIMES, objective(run, "itl_p95_ms")),
         ("Time of whole calls, steady window", CALL_TIMES, None),
@@ -54,7 +55,7 @@ def build(run: Run) -> Section:
             if isinstance(dist := getattr(run.steady, key), Dist)
         ]
         if named:
-            tables.append(distribution_table(caption, named, first="Quantity", limit_ms=limit))
+            tables.append(distribution_table(caption, named, first="Quantity", limit_ms=limit, judged=judged))
     return Section("latency", "Latency", _lead(run), ("waits", "itl"), tuple(tables))
 
 
