@@ -31,6 +31,17 @@ def add_collectives(draft: Draft) -> None:
             "custom all-reduce",
         )
         rows = table.where(backend=backend)
+        eager = rows_of_backend(table, backend.replace("graph", "eager"))
+        gaps = [us - graph_us for key, us in eager.items() if (graph_us := _key_rows(rows).get(key))]
+        draft.add_fit(
+            f"eager_launch.{engine}",
+            {"operations": (1, 10_000)},
+            [("per_operation", max(float(np.median(gaps)), 0.0), ("operations",))],
+            "sum",
+            source,
+            "eager minus graph time of a small custom all-reduce: what one operation outside a graph adds",
+            assumed=0.4,
+        )
         for gpus in (2, 4, 8):
             _curve(draft, f"all_reduce.{engine}.gpus{gpus}", rows.where(num_gpus=gpus), source)
     table = draft.table("comm", "nccl", NCCL, "nccl_perf").where(nccl_dtype="half")
@@ -38,6 +49,18 @@ def add_collectives(draft: Draft) -> None:
     for op in ("all_gather", "reduce_scatter"):
         for gpus in (2, 4, 8):
             _curve(draft, f"{op}.gpus{gpus}", table.where(op_name=op, num_gpus=gpus), source)
+
+
+_SMALL_BYTES = 65_536
+
+
+def _key_rows(rows: Table) -> dict[tuple[int, ...], float]:
+    return {k: us for k, us in rows.groups("num_gpus", "message_size").items() if k[1] <= _SMALL_BYTES}
+
+
+def rows_of_backend(table: Table, backend: str) -> dict[tuple[int, ...], float]:
+    """Small messages of one backend, by GPUs and bytes."""
+    return _key_rows(table.where(backend=backend))
 
 
 def _curve(draft: Draft, name: str, rows: Table, source: str) -> None:

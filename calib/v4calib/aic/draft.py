@@ -14,7 +14,8 @@ import numpy as np
 
 from v4calib.aic.grids import rounded
 from v4calib.aic.source import PACKAGE, VERSION, Source, Table
-from v4sim.cost.profile import Axis, Operation, Profile, Provenance, Residual, Term
+from v4sim.cost.operation import Axis, Operation, Provenance, Residual, Term
+from v4sim.cost.profile import Profile
 
 COMMIT = "095f58a51c4c"
 DEVICE = {

@@ -188,7 +188,7 @@ def add_marlin(draft: Draft) -> None:
             }
             points, values = thin(curve)
             draft.add_table(
-                f"moe.marlin.sglang.{shape.name}.tp{tp}ep1",
+                f"moe.marlin.all.{shape.name}.tp{tp}ep1",
                 {"tokens": points},
                 rising(values),
                 source,

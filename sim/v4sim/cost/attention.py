@@ -1,0 +1,244 @@
+"""Attention of one rank: decode rows and prefill chunks to nanoseconds of every part.
+
+Decode, per layer kind, T = rows x width query tokens, S and M the sum and the maximum of contexts:
+
+    index scan   sources x (floor(T) + S x max(HBM leg, arithmetic leg x width))   keys are read once a
+                 sequence whatever the width, arithmetic is paid per query token; TP does not appear
+    top-k        sources x max(latency of one row at M, saturated rate over all tokens)
+    CSA rest     base(T) + growth(T) x filled share of the top-k + tail x M         -> attention_other
+    HCA          base(T) + max(latency of one query at M, saturated rate)            -> hca
+    SWA layers   the HCA module at short context                                     -> swa
+
+Batch x long context is in no table: here it is composed of legs, which is what the domain warnings say.
+Prefill: T(total, 0) + sum of [T(new, past) - T(new, 0)] for the modules, scan and top-k summed over
+chunks. Where decode rows and chunks share a rank, the launch floor of the modules is paid once.
+
+Leaves out: anything between ranks. Units: nanoseconds; profile values are microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from v4sim.cost.operation import Operation
+from v4sim.cost.profile import Profile
+from v4sim.cost.tables import Grid, Line
+
+if TYPE_CHECKING:
+    from v4sim.config import Deployment
+    from v4sim.model import ModelSpec
+
+NS = 1000.0  # nanoseconds in a microsecond
+_TABLE_RATIO = 4  # native tokens an entry in the published CSA tables
+
+
+class DecodeTerms(NamedTuple):
+    """Coefficients of one rank's decode for fixed rows and width; all zero for an idle rank."""
+
+    scan_base: float
+    scan_slope: float
+    pool_cap: float
+    pool_slope: float
+    topk_rate_base: float
+    topk_rate_slope: float
+    other_base: float
+    fill_cap: float
+    fill_slope: float
+    tail_slope: float
+    hca_base: float
+    hca_slope: float
+    swa: float
+
+
+class PrefillParts(NamedTuple):
+    """Nanoseconds of one rank's prefill chunks."""
+
+    scan: float
+    topk: float
+    other: float
+    hca: float
+    swa: float
+
+
+IDLE = DecodeTerms(*([0.0] * len(DecodeTerms._fields)))
+NO_PREFILL = PrefillParts(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+class AttentionCost:
+    """Compiled attention of one deployment. `used` lists the operations that it reads."""
+
+    def __init__(self, profile: Profile, deployment: Deployment, spec: ModelSpec) -> None:
+        self.used: dict[str, Operation] = {}
+        self._profile = profile
+        engine, tp = deployment.engine.kind, deployment.parallel.attention_tp
+        dtype = deployment.model.index_dtype or "fp8"
+        model, cut = spec.name, f"{engine}.{spec.name}.tp{tp}"
+        csa = self._take(f"csa_decode.{cut}")
+        tokens = csa.axes[0].points
+        self._csa_base = Line(tokens, [NS * low for low, _ in csa.values])
+        self._csa_full = Line(tokens, [NS * high for _, high in csa.values])
+        self._hca_base = self._take(f"hca_decode.{cut}").line(NS)
+        self._floor = self._take("index_scan_floor").line(NS)
+        scan = self._take(f"index_scan.{dtype}")
+        self._key_hbm = NS * scan.term("hbm")
+        self._key_work = NS * max(scan.term("matrix"), scan.term("head_sum"))
+        rate = self._take(f"topk_rate.{model}")
+        self._topk_token, self._topk_pair = NS * rate.term("per_token"), NS * rate.term("per_pair")
+        self._tail = NS * self._take(f"csa_tail.{model}").term("per_token")
+        saturated = self._take(f"hca_saturated.{model}")
+        self._hca_work, self._hca_hbm = NS * saturated.term("compute"), NS * saturated.term("hbm")
+        self.n_csa, self.n_hca, self.n_swa = spec.n_csa, spec.n_hca, spec.n_swa
+        self._sources, self._pooled = _sources(spec)
+        self._pool_tokens = float(spec.index.pool_tokens)
+        self.topk_start = float(spec.index.topk * min((r for r, _ in self._sources), default=_TABLE_RATIO))
+        self.topk_line, self.hca_line = self._context_lines(model)
+        self._prefill = _PrefillGrids(
+            self._take(f"csa_prefill.{cut}").grid(NS),
+            self._take(f"index_scan_prefill.{model}").grid(NS),
+            self._take(f"topk_prefill.{model}").grid(NS),
+            self._take(f"hca_prefill.{cut}").grid(NS),
+        )
+        self.top_tokens = min(self._csa_base.top, self._hca_base.top)
+        self.top_context = self._take(f"hca_context.{model}").axes[0].points[-1]
+        self.top_new, self.top_past = self._prefill.csa.top_x, self._prefill.csa.top_y
+        self._cache: dict[tuple[int, int, bool], DecodeTerms] = {}
+        self._empty: dict[int, tuple[float, float]] = {}
+
+    def _take(self, name: str) -> Operation:
+        operation = self.used[name] = self._profile.operation(name)
+        return operation
+
+    def _context_lines(self, model: str) -> tuple[Line, Line]:
+        """Top-k of all sources and HCA of all layers over the longest context, on shared cuts."""
+        topk = self._take(f"topk_decode.{model}")
+        hca = self._take(f"hca_context.{model}")
+        top = hca.axes[0].points[-1]
+        one = topk.line(NS)
+        cuts = set(hca.axes[0].points)
+        groups = [*self._sources, *((ratio, count) for ratio, count in self._pooled)]
+        for ratio, _ in groups:
+            cuts |= {p * ratio / _TABLE_RATIO for p in topk.axes[0].points}
+        points = sorted(c for c in cuts if c <= top)
+        values = []
+        for x in points:
+            total = sum(count * one.at(x * _TABLE_RATIO / ratio) for ratio, count in self._sources)
+            pool = min(x, self._pool_tokens)
+            total += sum(count * one.at(pool * _TABLE_RATIO / ratio) for ratio, count in self._pooled)
+            values.append(total)
+        context = hca.line(NS)
+        return Line(points, values), Line(points, [self.n_hca * context.at(x) for x in points])
+
+    def decode_terms(self, rows: int, width: int, shared: bool = False) -> DecodeTerms:
+        """Coefficients for rows sequences; `shared`: chunks of the same rank already pay the launch floor."""
+        key = (rows, width, shared)
+        terms = self._cache.get(key)
+        if terms is None:
+            terms = self._cache[key] = self._terms(rows, width, shared) if rows else IDLE
+        return terms
+
+    def _terms(self, rows: int, width: int, shared: bool) -> DecodeTerms:
+        tokens = rows * width
+        base, full = self._csa_base.at(tokens), self._csa_full.at(tokens)
+        hca = self._hca_base.at(tokens)
+        growth = max(full - base, 0.0)
+        if shared:
+            base = max(base - self._csa_base.at(1), 0.0)
+            hca = max(hca - self._hca_base.at(1), 0.0)
+        per_entry = max(self._key_hbm, self._key_work * width)
+        sources = sum(count for _, count in self._sources)
+        pooled = sum(count for _, count in self._pooled)
+        cap = rows * self.topk_start
+        return DecodeTerms(
+            scan_base=(sources + pooled) * self._floor.at(tokens),
+            scan_slope=per_entry * sum(count / ratio for ratio, count in self._sources),
+            pool_cap=rows * self._pool_tokens,
+            pool_slope=per_entry * sum(count / ratio for ratio, count in self._pooled),
+            topk_rate_base=sources * self._topk_token * tokens,
+            topk_rate_slope=width * self._topk_pair * self._entry_share,
+            other_base=self.n_csa * base,
+            fill_cap=cap,
+            fill_slope=self.n_csa * growth / cap if cap else 0.0,
+            tail_slope=self.n_csa * self._tail,
+            hca_base=self.n_hca * hca,
+            hca_slope=self.n_hca * max(self._hca_work * width, self._hca_hbm),
+            swa=self.n_swa * hca,
+        )
+
+    @property
+    def _entry_share(self) -> float:
+        """Sources weighted by how many entries a token has, in units of the tables' ratio."""
+        return sum(count * _TABLE_RATIO / ratio for ratio, count in self._sources)
+
+    def prefill_parts(self, chunks: tuple[tuple[int, int], ...]) -> PrefillParts:
+        """Nanoseconds of the chunks (new, past) of one rank in one step."""
+        grids = self._prefill
+        total = 0
+        for new, _ in chunks:
+            total += new
+        other, hca = self._at_zero(total)
+        swa = hca
+        scan = topk = 0.0
+        for new, past in chunks:
+            scan += self._scan(new, past)
+            topk += self._topk(new, past)
+            if past:
+                start_other, start_hca = self._at_zero(new)
+                other += grids.csa.at(new, past) - start_other
+                hca += grids.hca.at(new, past) - start_hca
+        if len(chunks) > 1:
+            launches = sum(count for _, count in (*self._sources, *self._pooled))
+            scan -= (len(chunks) - 1) * launches * self._floor.at(1)
+        return PrefillParts(
+            scan=max(scan, 0.0),
+            topk=topk,
+            other=self.n_csa * other,
+            hca=self.n_hca * hca,
+            swa=self.n_swa * swa,
+        )
+
+    def _scan(self, new: int, past: int) -> float:
+        grid = self._prefill.scan
+        total = sum(count * grid.at(new, past * _TABLE_RATIO / ratio) for ratio, count in self._sources)
+        if self._pooled:
+            pool = min(float(past), self._pool_tokens)
+            total += sum(count * grid.at(new, pool * _TABLE_RATIO / ratio) for ratio, count in self._pooled)
+        return total
+
+    def _topk(self, new: int, past: int) -> float:
+        grid = self._prefill.topk
+        total = sum(count * grid.at(new, past * _TABLE_RATIO / ratio) for ratio, count in self._sources)
+        if self._pooled:
+            pool = min(float(past), self._pool_tokens)
+            total += sum(count * grid.at(new, pool * _TABLE_RATIO / ratio) for ratio, count in self._pooled)
+        return total
+
+    def _at_zero(self, new: int) -> tuple[float, float]:
+        """CSA rest and HCA module without past, kept per size."""
+        found = self._empty.get(new)
+        if found is None:
+            found = self._empty[new] = (self._prefill.csa.at(new, 0), self._prefill.hca.at(new, 0))
+        return found
+
+    def window_layer(self, tokens: int, prefill: bool) -> float:
+        """One layer with a sliding window alone, as a draft layer has."""
+        if not tokens:
+            return 0.0
+        return self._at_zero(tokens)[1] if prefill else self._hca_base.at(tokens)
+
+
+class _PrefillGrids(NamedTuple):
+    csa: Grid
+    scan: Grid
+    topk: Grid
+    hca: Grid
+
+
+def _sources(spec: ModelSpec) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """(ratio, layers) that scan the whole history, and those that scan a published candidate pool."""
+    whole: dict[int, int] = {}
+    pooled: dict[int, int] = {}
+    for layer in spec.index_sources:
+        after = spec.index.pool_layer is not None and layer.index > spec.index.pool_layer
+        group = pooled if after else whole
+        group[layer.ratio] = group.get(layer.ratio, 0) + 1
+    return sorted(whole.items()), sorted(pooled.items())

@@ -1,0 +1,32 @@
+"""From a profile and a deployment to a `StepCost`.
+
+Checks that the profile is of the deployment's GPU, draws one inside its residual errors if asked, and
+builds the compiled cost. Anything the profile does not hold for exactly this model, engine and cut is a
+`ProfileError` here, before anything runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from v4sim.cost.base import StepCost
+from v4sim.cost.profile import Profile
+from v4sim.cost.step import ProfileCost
+from v4sim.errors import ProfileError
+
+if TYPE_CHECKING:
+    from v4sim.config import Deployment
+    from v4sim.model import ModelSpec
+
+
+def compile_cost(
+    profile: Profile, deployment: Deployment, spec: ModelSpec, draw_seed: int | None = None
+) -> StepCost:
+    """The step cost of a resolved deployment; with `draw_seed`, of one plausible profile."""
+    gpu = deployment.hardware.gpu
+    if profile.gpu != gpu:
+        raise ProfileError(
+            f"Profile {profile.name!r} was made for gpu {profile.gpu!r}, the deployment runs on {gpu!r}: "
+            f"choose the profile of {gpu}, or set hardware.gpu = {profile.gpu!r}."
+        )
+    return ProfileCost(profile if draw_seed is None else profile.draw(draw_seed), deployment, spec)

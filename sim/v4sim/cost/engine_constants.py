@@ -1,0 +1,120 @@
+"""What no kernel table holds: host time of the engines and how their steps are put together.
+
+Every constant says where it comes from and which validation targets share that source (those leave the
+score of a backtest, DESIGN §8). `kind`: published = stated in the source; inferred = read out of the
+engine's code or counted from the model's dataflow; assumed = nothing was found. A deployment's own
+`engine.cpu_*` values win over these.
+
+Units in the names. Nothing here is fitted to whole-engine measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from v4sim.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConstant:
+    """One number with its source."""
+
+    value: float
+    kind: str  # published | inferred | assumed
+    source: str
+    shared_targets: tuple[str, ...] = ()  # validation targets measured in the same campaign
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConstants:
+    """All constants of one engine."""
+
+    cpu_step_us: EngineConstant  # host work of one scheduler iteration
+    dp_gather_us: EngineConstant  # added to it when DP ranks agree on a batch
+    cpu_cached_token_us: EngineConstant  # per prompt token that hits the cache: tokenise, hash, copy
+    cpu_request_us: EngineConstant  # per request, apart from its tokens
+    operations_per_layer: EngineConstant  # launches of one layer when no graph replays them
+    prefill_graph_tokens: EngineConstant  # prefill steps up to this many tokens a rank replay graphs
+    sampler_operations: EngineConstant  # launches after the last layer
+    operation_floor_us: EngineConstant  # what a launch in a graph takes at least
+
+    def provenance(self) -> list[dict[str, Any]]:
+        """One row a constant, in the form of `StepCost.provenance`."""
+        rows = []
+        for name in self.__slots__:
+            constant: EngineConstant = getattr(self, name)
+            rows.append(
+                {
+                    "op": f"engine.{name}",
+                    "kind": constant.kind,
+                    "source": constant.source,
+                    "domain": f"{constant.value:g}",
+                    "residual": None,
+                }
+            )
+        return rows
+
+
+_CAMPAIGN = ("V14c-132K-specoff", "V14c-132K-k5", "V14c-265K-specoff", "V14c-265K-k5")
+_WARM_TURNS = EngineConstant(
+    2.6,
+    "published",
+    "8xB200 vLLM 0.25 campaign (stewtong/dsv4-flash-0731): warm turns cost 2.2 to 3.0 us a cached token",
+    (*_CAMPAIGN, "V14e-132K-k5", "V14e-265K-k5"),
+)
+_LAYER = EngineConstant(
+    40.0,
+    "inferred",
+    "counted from a layer's dataflow: 4 mHC, 10 projections and quantisations, 5 norms, RoPE and cache "
+    "writes, 4 compressor, 5 indexer and top-k, 2 attention, 10 router and experts",
+)
+_SAMPLER = EngineConstant(10.0, "inferred", "final norm, LM head, penalties, softmax, sort, draw, copies")
+_FLOOR = EngineConstant(3.0, "published", "aiconfigurator system files at 095f58a: 3 us per memory-bound op")
+
+_ENGINES: dict[str, EngineConstants] = {
+    "sglang": EngineConstants(
+        cpu_step_us=EngineConstant(
+            2750.0,
+            "published",
+            "sglang-jax PR 1484: 2.6 to 2.9 ms of host work a scheduler iteration (Qwen3-8B, TP4)",
+        ),
+        dp_gather_us=EngineConstant(
+            172.0,
+            "published",
+            "sglang PR 34338: consuming the DP-attention gather, 4 ranks, after the change",
+        ),
+        cpu_cached_token_us=_WARM_TURNS,
+        cpu_request_us=EngineConstant(0.0, "assumed", "not published for either engine"),
+        operations_per_layer=_LAYER,
+        prefill_graph_tokens=EngineConstant(
+            2048.0, "inferred", "SGLang arg_groups/memory_hook.py: prefill graphs of MLA-type models"
+        ),
+        sampler_operations=_SAMPLER,
+        operation_floor_us=_FLOOR,
+    ),
+    "vllm": EngineConstants(
+        cpu_step_us=EngineConstant(
+            2750.0, "assumed", "not published for vLLM V1: SGLang's order of magnitude (sglang-jax PR 1484)"
+        ),
+        dp_gather_us=EngineConstant(0.0, "assumed", "not published for vLLM"),
+        cpu_cached_token_us=_WARM_TURNS,
+        cpu_request_us=EngineConstant(0.0, "assumed", "not published for either engine"),
+        operations_per_layer=_LAYER,
+        prefill_graph_tokens=EngineConstant(
+            512.0, "inferred", "vLLM compilation config: largest captured piecewise graph"
+        ),
+        sampler_operations=_SAMPLER,
+        operation_floor_us=_FLOOR,
+    ),
+}
+
+
+def engine_constants(kind: str) -> EngineConstants:
+    """The constants of an engine; the error lists the choices."""
+    try:
+        return _ENGINES[kind]
+    except KeyError:
+        raise ConfigError(
+            f"engine.kind = {kind!r} has no engine constants; choose one of {', '.join(sorted(_ENGINES))}."
+        ) from None

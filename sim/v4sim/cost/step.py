@@ -1,0 +1,314 @@
+"""The step cost of a deployment: lockstep over DP ranks, two paths that agree bit for bit.
+
+A step lasts as long as its slowest rank's attention and mHC, then what all do together: experts and
+collectives by the tokens of all ranks, LM head, draft passes. Parts are those of the slowest rank. Idle
+ranks pay collectives only. Then, in whole nanoseconds:
+
+    overhead   sampler launches and one launch a draft pass; eager decode (more rows than the largest
+               captured graph) adds a launch for every operation; an eager prefill lasts that long at least
+    cpu        host work of the scheduler that the GPU time does not hide (all of it without overlap)
+
+`step` uses no numpy; `decode` does the same operations in the same order on arrays. Every float part is
+rounded once, half to even. Leaves out transfers and everything random. Caches by shape: not thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from v4sim.cost.attention import IDLE, NO_PREFILL, NS, AttentionCost
+from v4sim.cost.base import PART_INDEX, PARTS, Int64, RankLoad
+from v4sim.cost.engine_constants import engine_constants
+from v4sim.cost.operation import Operation
+from v4sim.cost.profile import Profile
+from v4sim.cost.together import Together, TogetherCost
+
+if TYPE_CHECKING:
+    from v4sim.config import Deployment
+    from v4sim.model import ModelSpec
+
+Float64 = NDArray[np.float64]
+_SCAN, _TOPK = PART_INDEX["index_scan"], PART_INDEX["topk"]
+_OTHER, _HCA, _SWA = PART_INDEX["attention_other"], PART_INDEX["hca"], PART_INDEX["swa"]
+_MHC, _SHARED = PART_INDEX["mhc"], PART_INDEX["shared_expert"]
+_MOE, _DISPATCH, _REDUCE = PART_INDEX["moe"], PART_INDEX["dispatch_combine"], PART_INDEX["all_reduce"]
+_HEAD, _DRAFT = PART_INDEX["lm_head"], PART_INDEX["mtp_draft"]
+_OVERHEAD, _CPU = PART_INDEX["overhead"], PART_INDEX["cpu"]
+_NUM = len(PARTS)
+_CACHED_SHAPES = 4096
+_TABLE_BATCH_CONTEXT = 1_048_576  # batch x context at which the published decode tables end
+
+
+class _Vectors(NamedTuple):
+    """Coefficients [ranks] of fixed rows and width; the names are those of `DecodeTerms`."""
+
+    scan_base: Float64
+    scan_slope: Float64
+    pool_cap: Float64
+    pool_slope: Float64
+    topk_rate_base: Float64
+    topk_rate_slope: Float64
+    other_base: Float64
+    fill_cap: Float64
+    fill_slope: Float64
+    tail_slope: Float64
+    hca_base: Float64
+    hca_slope: Float64
+    alone: Float64
+    swa: Int64
+    mhc: Int64
+    busy: bool
+    together: Together
+
+
+class ProfileCost:
+    """`StepCost` from a profile. Made by `compile_cost`."""
+
+    def __init__(self, profile: Profile, deployment: Deployment, spec: ModelSpec) -> None:
+        engine = deployment.engine
+        constants = engine_constants(engine.kind)
+        self._profile, self._constants = profile, constants
+        self._attention = AttentionCost(profile, deployment, spec)
+        mhc = profile.operation(f"mhc.{engine.kind}.{spec.name}")
+        self._mhc = mhc.line(NS)
+        self._together = TogetherCost(profile, deployment, spec, self._attention, self._mhc, constants)
+        self._layers = spec.num_layers
+        cpu_us = engine.cpu_step_us
+        if cpu_us is None:
+            gather = constants.dp_gather_us.value if deployment.parallel.attention_dp > 1 else 0.0
+            cpu_us = constants.cpu_step_us.value + gather
+        self._cpu_ns = round(NS * cpu_us)
+        self._hidden_cpu = engine.overlap if engine.kind == "sglang" else engine.async_scheduling
+        self._graph_rows = engine.cuda_graph_max_bs or 0
+        self._graph_prefill = int(constants.prefill_graph_tokens.value)
+        self._pooled = bool(spec.index.pool_tokens)
+        self._operations: dict[str, Operation] = {
+            **self._attention.used,
+            **self._together.used,
+            mhc.name: mhc,
+        }
+        self._mhc_of: dict[int, float] = {0: 0.0}
+        self._vectors: dict[tuple[tuple[int, ...], int], _Vectors] = {}
+        self._seen = _Seen()
+
+    def step(self, loads: Sequence[RankLoad], width: int, kind: str) -> list[int]:
+        attention, seen, pooled = self._attention, self._seen, self._pooled
+        best = -1.0
+        parts = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        rows_total = rows_widest = tokens_total = tokens_widest = 0
+        new_total = new_widest = chunks_total = chunks_widest = 0
+        for rows, ctx_sum, ctx_max, prefill in loads:
+            new = 0
+            chunk, terms = NO_PREFILL, IDLE
+            s = m = 0.0
+            if prefill:
+                new = seen.chunks(prefill)
+                chunk = attention.prefill_parts(prefill)
+                new_total += new
+                chunks_total += len(prefill)
+                new_widest = max(new_widest, new)
+                chunks_widest = max(chunks_widest, len(prefill))
+            tokens = rows * width + new
+            if not tokens:
+                continue
+            tokens_total += tokens
+            if tokens > tokens_widest:
+                tokens_widest = tokens
+            if rows:
+                terms = attention.decode_terms(rows, width, new > 0)
+                s, m = float(ctx_sum), float(ctx_max)
+                rows_total += rows
+                if rows > rows_widest:
+                    rows_widest = rows
+                if ctx_sum > seen.batch_context:
+                    seen.decoding(ctx_sum, ctx_max)
+                elif ctx_max > seen.context:
+                    seen.context = ctx_max
+            scan = s * terms.scan_slope + terms.scan_base
+            if pooled:
+                scan = scan + min(s, terms.pool_cap) * terms.pool_slope
+            other = min(s, terms.fill_cap) * terms.fill_slope + terms.other_base
+            other = other + m * terms.tail_slope
+            rate = (s * terms.topk_rate_slope + terms.topk_rate_base) * (m > attention.topk_start)
+            topk = max(attention.topk_line.at(m), rate)
+            hca = max(attention.hca_line.at(m), s * terms.hca_slope) + terms.hca_base
+            swa, mhc = terms.swa, self._mhc_at(tokens)
+            if new:
+                scan, topk, other = scan + chunk.scan, topk + chunk.topk, other + chunk.other
+                hca, swa = hca + chunk.hca, swa + chunk.swa
+            total = scan + other + topk + hca + (swa + mhc)
+            if total > best:
+                best = total
+                parts = (scan, topk, other, hca, swa, mhc)
+        out = [0] * _NUM
+        if best < 0.0:
+            return out
+        seen.group = max(seen.group, tokens_total)
+        seen.tokens = max(seen.tokens, rows_widest * width)
+        out[_SCAN], out[_TOPK], out[_OTHER] = round(parts[0]), round(parts[1]), round(parts[2])
+        out[_HCA], out[_SWA], out[_MHC] = round(parts[3]), round(parts[4]), round(parts[5])
+        floor = 0
+        if new_total:
+            together = self._together.prefill(
+                (rows_total, rows_widest, width),
+                (new_total, new_widest),
+                (tokens_total, tokens_widest),
+                (rows_total * width + chunks_total, rows_widest * width + chunks_widest),
+            )
+            if tokens_widest > self._graph_prefill:
+                floor = self._together.eager_ns
+        else:
+            eager = rows_widest > self._graph_rows
+            together = self._together.decode(rows_total, rows_widest, width, eager)
+        _put(out, together)
+        gpu = sum(out)
+        if floor > gpu:
+            out[_OVERHEAD] += floor - gpu
+            gpu = floor
+        if not self._hidden_cpu:
+            out[_CPU] = self._cpu_ns
+        elif self._cpu_ns > gpu:
+            out[_CPU] = self._cpu_ns - gpu
+        return out
+
+    def decode(self, rows: Sequence[int], ctx_sum: Int64, ctx_max: Int64, width: int) -> Int64:
+        key = (tuple(rows), width)
+        v = self._vectors.get(key)
+        if v is None:
+            v = self._vector_terms(*key)
+        steps = len(ctx_sum)
+        out = np.zeros((_NUM, steps), dtype=np.int64)
+        if not v.busy:
+            return out
+        attention = self._attention
+        self._seen.decoding(int(ctx_sum[-1].max()), int(ctx_max[-1].max()))  # contexts only grow
+        s, m = ctx_sum.astype(np.float64), ctx_max.astype(np.float64)
+        scan = s * v.scan_slope
+        scan += v.scan_base
+        if self._pooled:
+            scan += np.minimum(s, v.pool_cap) * v.pool_slope
+        other = np.minimum(s, v.fill_cap)
+        other *= v.fill_slope
+        other += v.other_base
+        other += m * v.tail_slope
+        rate = s * v.topk_rate_slope
+        rate += v.topk_rate_base
+        rate *= m > attention.topk_start
+        topk, hca = attention.topk_line.many(m), attention.hca_line.many(m)
+        np.maximum(topk, rate, out=topk)
+        s *= v.hca_slope
+        np.maximum(hca, s, out=hca)
+        hca += v.hca_base
+        total = scan + other
+        total += topk
+        total += hca
+        total += v.alone
+        slowest = total.argmax(axis=1)
+        index = np.arange(0, steps * len(v.swa), len(v.swa))
+        index += slowest
+        for part, values in ((_SCAN, scan), (_TOPK, topk), (_OTHER, other), (_HCA, hca)):
+            np.rint(values.take(index), out=out[part], casting="unsafe")
+        out[_SWA] = v.swa[slowest]
+        out[_MHC] = v.mhc[slowest]
+        _put(out, v.together)
+        if self._hidden_cpu:
+            np.maximum(self._cpu_ns - out.sum(axis=0), 0, out=out[_CPU])
+        else:
+            out[_CPU] = self._cpu_ns
+        return out
+
+    def _vector_terms(self, rows: tuple[int, ...], width: int) -> _Vectors:
+        terms = [self._attention.decode_terms(r, width) for r in rows]
+        columns = {
+            name: np.array([getattr(t, name) for t in terms])
+            for name in _Vectors._fields
+            if name in terms[0]._fields and name != "swa"
+        }
+        mhc = [self._mhc_at(r * width) for r in rows]
+        widest, total = max(rows), sum(rows)
+        self._seen.tokens = max(self._seen.tokens, widest * width)
+        self._seen.group = max(self._seen.group, total * width)
+        if len(self._vectors) >= _CACHED_SHAPES:
+            self._vectors.clear()
+        found = self._vectors[rows, width] = _Vectors(
+            **columns,
+            alone=np.array([t.swa + x for t, x in zip(terms, mhc, strict=True)]),
+            swa=np.array([round(t.swa) for t in terms]),
+            mhc=np.array([round(x) for x in mhc]),
+            busy=total > 0,
+            together=self._together.decode(total, widest, width, widest > self._graph_rows),
+        )
+        return found
+
+    def _mhc_at(self, tokens: int) -> float:
+        found = self._mhc_of.get(tokens)
+        if found is None:
+            found = self._mhc_of[tokens] = self._layers * self._mhc.at(tokens)
+        return found
+
+    def provenance(self) -> list[dict[str, Any]]:
+        rows = []
+        for name in sorted(self._operations):
+            operation = self._operations[name]
+            source, residual = self._profile.provenance_of(operation), operation.residual
+            rows.append(
+                {
+                    "op": name,
+                    "kind": source.kind,
+                    "source": source.source + (f" ({operation.note})" if operation.note else ""),
+                    "domain": operation.domain,
+                    "residual": {"median": residual.median, "p95": residual.p95, "rows": residual.rows},
+                }
+            )
+        return rows + self._constants.provenance()
+
+    def domain_warnings(self) -> list[str]:
+        attention, seen = self._attention, self._seen
+        checks = (
+            ("decode modules", "query tokens on a rank", seen.tokens, attention.top_tokens),
+            ("decode context", "tokens in one sequence", seen.context, attention.top_context),
+            ("decode batch x context", "tokens on a rank", seen.batch_context, _TABLE_BATCH_CONTEXT),
+            ("prefill modules", "new tokens in a chunk", seen.new, attention.top_new),
+            ("prefill modules", "past tokens", seen.past, attention.top_past),
+            ("routed experts", "tokens on all ranks", seen.group, self._together.top_tokens),
+        )
+        return [
+            f"{what}: the run reached {value:,} {unit}, the tables end at {top:,.0f}; beyond it the legs or "
+            "the last slope are continued"
+            for what, unit, value, top in checks
+            if value > top
+        ]
+
+
+class _Seen:
+    """The largest sizes asked so far, for `domain_warnings`."""
+
+    __slots__ = ("batch_context", "context", "group", "new", "past", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = self.context = self.batch_context = self.new = self.past = self.group = 0
+
+    def decoding(self, ctx_sum: int, ctx_max: int) -> None:
+        self.batch_context = max(self.batch_context, ctx_sum)
+        self.context = max(self.context, ctx_max)
+
+    def chunks(self, prefill: tuple[tuple[int, int], ...]) -> int:
+        """New tokens of all chunks."""
+        total = 0
+        for new, past in prefill:
+            total += new
+            if new > self.new:
+                self.new = new
+            if past > self.past:
+                self.past = past
+        return total
+
+
+def _put(out: Any, together: Together) -> None:
+    """The common parts into a list of ints or into rows of an array."""
+    out[_MOE], out[_DISPATCH], out[_REDUCE], out[_SHARED] = together[:4]
+    out[_HEAD], out[_DRAFT], out[_OVERHEAD] = together[4:]
