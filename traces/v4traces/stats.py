@@ -133,7 +133,7 @@ def _distributions(table: TraceTable, own_task: Int64s, first: NDArray[np.bool_]
         "suffix_in_trace_tokens": table.prompt_tokens - table.bound_tokens(),
         "output_tokens": table.output_tokens,
         "own_task_hit_share": (own_task / table.prompt_tokens)[~first],
-        "session_life_s": life - begins[first][table.session[first]],
+        "session_life_s": life - begins[first],
         "branch_depth": depth,
     }
     for code, trigger in enumerate(TRIGGERS):
