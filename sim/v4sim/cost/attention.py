@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
-from v4sim.cost.tables import Grid, Line
+from v4sim.cost.tables import Grids, Line
+from v4sim.errors import ProfileError
 
 if TYPE_CHECKING:
     from v4sim.config import Deployment
@@ -89,24 +90,37 @@ class AttentionCost:
         self._hca_work, self._hca_hbm = NS * saturated.term("compute"), NS * saturated.term("hbm")
         self.n_csa, self.n_hca, self.n_swa = spec.n_csa, spec.n_hca, spec.n_swa
         self._sources, self._pooled = _sources(spec)
+        self._plain = self._sources == [(_TABLE_RATIO, self.n_csa)] and not self._pooled
         self._pool_tokens = float(spec.index.pool_tokens)
         self.topk_start = float(spec.index.topk * min((r for r, _ in self._sources), default=_TABLE_RATIO))
         self.topk_line, self.hca_line = self._context_lines(model)
-        self._prefill = _PrefillGrids(
-            self._take(f"csa_prefill.{cut}").grid(NS),
-            self._take(f"index_scan_prefill.{model}").grid(NS),
-            self._take(f"topk_prefill.{model}").grid(NS),
-            self._take(f"hca_prefill.{cut}").grid(NS),
+        self._prefill = self._grids(
+            f"csa_prefill.{cut}",
+            f"hca_prefill.{cut}",
+            f"index_scan_prefill.{model}",
+            f"topk_prefill.{model}",
         )
         self.top_tokens = min(self._csa_base.top, self._hca_base.top)
         self.top_context = self._take(f"hca_context.{model}").axes[0].points[-1]
-        self.top_new, self.top_past = self._prefill.csa.top_x, self._prefill.csa.top_y
+        self.top_new, self.top_past = self._prefill.top_x, self._prefill.top_y
         self._cache: dict[tuple[int, int, bool], DecodeTerms] = {}
-        self._empty: dict[int, tuple[float, float]] = {}
+        self._empty: dict[int, list[float]] = {}
 
     def _take(self, name: str) -> Operation:
         operation = self.used[name] = self._profile.operation(name)
         return operation
+
+    def _grids(self, *names: str) -> Grids:
+        """CSA rest, HCA, scan and top-k, which must share their grid."""
+        operations = [self._take(name) for name in names]
+        first = operations[0]
+        for operation in operations:
+            if [a.points for a in operation.axes] != [a.points for a in first.axes]:
+                raise ProfileError(
+                    f"Operations {first.name!r} and {operation.name!r} of profile {self._profile.name!r} "
+                    "must stand on the same new and past tokens: write both with the same v4calib run."
+                )
+        return Grids(first.axes[0].points, first.axes[1].points, [o.rows(NS) for o in operations])
 
     def _context_lines(self, model: str) -> tuple[Line, Line]:
         """Top-k of all sources and HCA of all layers over the longest context, on shared cuts."""
@@ -175,48 +189,48 @@ class AttentionCost:
         total = 0
         for new, _ in chunks:
             total += new
-        other, hca = self._at_zero(total)
+        other, hca, _, _ = self._at_zero(total)
         swa = hca
         scan = topk = 0.0
         for new, past in chunks:
-            scan += self._scan(new, past)
-            topk += self._topk(new, past)
             if past:
-                start_other, start_hca = self._at_zero(new)
-                other += grids.csa.at(new, past) - start_other
-                hca += grids.hca.at(new, past) - start_hca
+                cell = grids.at(new, past)
+                start = self._at_zero(new)
+                other += cell[0] - start[0]
+                hca += cell[1] - start[1]
+            else:
+                cell = self._at_zero(new)
+            if self._plain:
+                scan += cell[2]
+                topk += cell[3]
+            else:
+                more = self._selection(new, past)
+                scan += more[0]
+                topk += more[1]
+        if self._plain:
+            scan, topk = self.n_csa * scan, self.n_csa * topk
         if len(chunks) > 1:
             launches = sum(count for _, count in (*self._sources, *self._pooled))
             scan -= (len(chunks) - 1) * launches * self._floor.at(1)
-        return PrefillParts(
-            scan=max(scan, 0.0),
-            topk=topk,
-            other=self.n_csa * other,
-            hca=self.n_hca * hca,
-            swa=self.n_swa * swa,
-        )
+        return PrefillParts(max(scan, 0.0), topk, self.n_csa * other, self.n_hca * hca, self.n_swa * swa)
 
-    def _scan(self, new: int, past: int) -> float:
-        grid = self._prefill.scan
-        total = sum(count * grid.at(new, past * _TABLE_RATIO / ratio) for ratio, count in self._sources)
-        if self._pooled:
-            pool = min(float(past), self._pool_tokens)
-            total += sum(count * grid.at(new, pool * _TABLE_RATIO / ratio) for ratio, count in self._pooled)
-        return total
+    def _selection(self, new: int, past: int) -> tuple[float, float]:
+        """Scan and top-k of all sources where ratios differ from the tables' or a pool cuts the history."""
+        scan = topk = 0.0
+        pool = min(float(past), self._pool_tokens)
+        groups = [(float(past), ratio, count) for ratio, count in self._sources]
+        groups += [(pool, ratio, count) for ratio, count in self._pooled]
+        for seen, ratio, count in groups:
+            cell = self._prefill.at(new, seen * _TABLE_RATIO / ratio)
+            scan += count * cell[2]
+            topk += count * cell[3]
+        return scan, topk
 
-    def _topk(self, new: int, past: int) -> float:
-        grid = self._prefill.topk
-        total = sum(count * grid.at(new, past * _TABLE_RATIO / ratio) for ratio, count in self._sources)
-        if self._pooled:
-            pool = min(float(past), self._pool_tokens)
-            total += sum(count * grid.at(new, pool * _TABLE_RATIO / ratio) for ratio, count in self._pooled)
-        return total
-
-    def _at_zero(self, new: int) -> tuple[float, float]:
-        """CSA rest and HCA module without past, kept per size."""
+    def _at_zero(self, new: int) -> list[float]:
+        """All four without past, kept per size."""
         found = self._empty.get(new)
         if found is None:
-            found = self._empty[new] = (self._prefill.csa.at(new, 0), self._prefill.hca.at(new, 0))
+            found = self._empty[new] = self._prefill.at(new, 0)
         return found
 
     def window_layer(self, tokens: int, prefill: bool) -> float:
@@ -224,13 +238,6 @@ class AttentionCost:
         if not tokens:
             return 0.0
         return self._at_zero(tokens)[1] if prefill else self._hca_base.at(tokens)
-
-
-class _PrefillGrids(NamedTuple):
-    csa: Grid
-    scan: Grid
-    topk: Grid
-    hca: Grid
 
 
 def _sources(spec: ModelSpec) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

@@ -1,6 +1,6 @@
 """One operation of a profile: a table or a fit over named axes, with domain, residual and provenance.
 
-Evaluation of a single point is here (`Operation.at`); fast functions come from `line` and `grid`.
+Evaluation of a single point is here (`Operation.at`); fast functions are made from `line` and `rows`.
 Leaves out files (see `profile`) and what operations mean together (see `compile`).
 Values are microseconds; axes have the units that their names end in.
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from v4sim.cost.tables import Grid, Line
+from v4sim.cost.tables import Grids, Line
 from v4sim.errors import ProfileError
 
 
@@ -83,11 +83,10 @@ class Operation:
         self._need(1)
         return Line(self.axes[0].points, [scale * v for v in self.values])
 
-    def grid(self, scale: float = 1.0) -> Grid:
-        """The two-axis table as a function, values times `scale`."""
+    def rows(self, scale: float = 1.0) -> list[list[float]]:
+        """The values of a two-axis table times `scale`."""
         self._need(2)
-        rows = [[scale * v for v in row] for row in self.values]
-        return Grid(self.axes[0].points, self.axes[1].points, rows)
+        return [[scale * v for v in row] for row in self.values]
 
     def term(self, name: str) -> float:
         for term in self.terms:
@@ -111,7 +110,8 @@ class Operation:
             return max(parts) if self.combine == "max" else sum(parts)
         if len(self.axes) == 1:
             return self.line().at(coordinates[self.axes[0].name])
-        return self.grid().at(coordinates[self.axes[0].name], coordinates[self.axes[1].name])
+        grid = Grids(self.axes[0].points, self.axes[1].points, [self.rows()])
+        return grid.at(coordinates[self.axes[0].name], coordinates[self.axes[1].name])[0]
 
     def scaled(self, factor: float) -> Operation:
         """All times multiplied by a factor."""

@@ -15,23 +15,23 @@ rounded once, half to even. Leaves out transfers and everything random. Caches b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from v4sim.cost.attention import IDLE, NO_PREFILL, NS, AttentionCost
 from v4sim.cost.base import PART_INDEX, PARTS, Int64, RankLoad
+from v4sim.cost.domain import Seen
 from v4sim.cost.engine_constants import engine_constants
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
 from v4sim.cost.together import Together, TogetherCost
+from v4sim.cost.vectors import Vectors
 
 if TYPE_CHECKING:
     from v4sim.config import Deployment
     from v4sim.model import ModelSpec
 
-Float64 = NDArray[np.float64]
 _SCAN, _TOPK = PART_INDEX["index_scan"], PART_INDEX["topk"]
 _OTHER, _HCA, _SWA = PART_INDEX["attention_other"], PART_INDEX["hca"], PART_INDEX["swa"]
 _MHC, _SHARED = PART_INDEX["mhc"], PART_INDEX["shared_expert"]
@@ -39,30 +39,9 @@ _MOE, _DISPATCH, _REDUCE = PART_INDEX["moe"], PART_INDEX["dispatch_combine"], PA
 _HEAD, _DRAFT = PART_INDEX["lm_head"], PART_INDEX["mtp_draft"]
 _OVERHEAD, _CPU = PART_INDEX["overhead"], PART_INDEX["cpu"]
 _NUM = len(PARTS)
+_VARIABLE_ROWS = [_SCAN, _TOPK, _HCA, _OTHER]
+_CONSTANT_ROWS = [_SWA, _MHC]
 _CACHED_SHAPES = 4096
-_TABLE_BATCH_CONTEXT = 1_048_576  # batch x context at which the published decode tables end
-
-
-class _Vectors(NamedTuple):
-    """Coefficients [ranks] of fixed rows and width; the names are those of `DecodeTerms`."""
-
-    scan_base: Float64
-    scan_slope: Float64
-    pool_cap: Float64
-    pool_slope: Float64
-    topk_rate_base: Float64
-    topk_rate_slope: Float64
-    other_base: Float64
-    fill_cap: Float64
-    fill_slope: Float64
-    tail_slope: Float64
-    hca_base: Float64
-    hca_slope: Float64
-    alone: Float64
-    swa: Int64
-    mhc: Int64
-    busy: bool
-    together: Together
 
 
 class ProfileCost:
@@ -91,9 +70,12 @@ class ProfileCost:
             **self._together.used,
             mhc.name: mhc,
         }
+        topk, hca = self._attention.topk_line.pieces, self._attention.hca_line.pieces
+        self._cuts = topk[0]  # the two lines share them
+        self._piece_slopes, self._piece_bases = np.stack([topk[1], hca[1]]), np.stack([topk[2], hca[2]])
         self._mhc_of: dict[int, float] = {0: 0.0}
-        self._vectors: dict[tuple[tuple[int, ...], int], _Vectors] = {}
-        self._seen = _Seen()
+        self._vectors: dict[tuple[tuple[int, ...], int], Vectors] = {}
+        self._seen = Seen()
 
     def step(self, loads: Sequence[RankLoad], width: int, kind: str) -> list[int]:
         attention, seen, pooled = self._attention, self._seen, self._pooled
@@ -181,67 +163,58 @@ class ProfileCost:
         if v is None:
             v = self._vector_terms(*key)
         steps = len(ctx_sum)
-        out = np.zeros((_NUM, steps), dtype=np.int64)
         if not v.busy:
-            return out
-        attention = self._attention
-        self._seen.decoding(int(ctx_sum[-1].max()), int(ctx_max[-1].max()))  # contexts only grow
+            return np.zeros((_NUM, steps), dtype=np.int64)
+        out = np.empty((_NUM, steps), dtype=np.int64)
+        self._seen.decoding(max(ctx_sum[-1].tolist()), max(ctx_max[-1].tolist()))  # contexts only grow
         s, m = ctx_sum.astype(np.float64), ctx_max.astype(np.float64)
-        scan = s * v.scan_slope
-        scan += v.scan_base
+        parts = np.empty((4, *s.shape))  # scan, topk, hca, other
+        linear = parts[:3]
+        np.multiply(s, v.slopes, out=linear)
+        linear += v.bases
+        scan, topk, hca, other = parts
         if self._pooled:
             scan += np.minimum(s, v.pool_cap) * v.pool_slope
-        other = np.minimum(s, v.fill_cap)
+        topk *= m > self._attention.topk_start
+        piece = self._cuts.searchsorted(m, "right")
+        context = self._piece_slopes.take(piece, axis=1)
+        context *= m
+        context += self._piece_bases.take(piece, axis=1)
+        np.maximum(parts[1:3], context, out=parts[1:3])
+        hca += v.hca_base
+        np.minimum(s, v.fill_cap, out=other)
         other *= v.fill_slope
         other += v.other_base
-        other += m * v.tail_slope
-        rate = s * v.topk_rate_slope
-        rate += v.topk_rate_base
-        rate *= m > attention.topk_start
-        topk, hca = attention.topk_line.many(m), attention.hca_line.many(m)
-        np.maximum(topk, rate, out=topk)
-        s *= v.hca_slope
-        np.maximum(hca, s, out=hca)
-        hca += v.hca_base
+        m *= v.tail_slope
+        other += m
         total = scan + other
         total += topk
         total += hca
         total += v.alone
+        ranks = s.shape[1]
         slowest = total.argmax(axis=1)
-        index = np.arange(0, steps * len(v.swa), len(v.swa))
-        index += slowest
-        for part, values in ((_SCAN, scan), (_TOPK, topk), (_OTHER, other), (_HCA, hca)):
-            np.rint(values.take(index), out=out[part], casting="unsafe")
-        out[_SWA] = v.swa[slowest]
-        out[_MHC] = v.mhc[slowest]
-        _put(out, v.together)
-        if self._hidden_cpu:
-            np.maximum(self._cpu_ns - out.sum(axis=0), 0, out=out[_CPU])
-        else:
+        out[:] = v.common
+        out[_CONSTANT_ROWS] = v.constants.take(slowest, axis=1)
+        slowest += np.arange(0, steps * ranks, ranks)
+        out[_VARIABLE_ROWS] = np.rint(parts.reshape(4, -1).take(slowest, axis=1))
+        if not self._hidden_cpu:
             out[_CPU] = self._cpu_ns
+        elif v.common_ns < self._cpu_ns:  # otherwise the GPU hides it in every step
+            np.maximum(self._cpu_ns - out.sum(axis=0), 0, out=out[_CPU])
         return out
 
-    def _vector_terms(self, rows: tuple[int, ...], width: int) -> _Vectors:
+    def _vector_terms(self, rows: tuple[int, ...], width: int) -> Vectors:
         terms = [self._attention.decode_terms(r, width) for r in rows]
-        columns = {
-            name: np.array([getattr(t, name) for t in terms])
-            for name in _Vectors._fields
-            if name in terms[0]._fields and name != "swa"
-        }
         mhc = [self._mhc_at(r * width) for r in rows]
         widest, total = max(rows), sum(rows)
         self._seen.tokens = max(self._seen.tokens, widest * width)
         self._seen.group = max(self._seen.group, total * width)
+        common = [0] * _NUM
+        if total:
+            _put(common, self._together.decode(total, widest, width, widest > self._graph_rows))
         if len(self._vectors) >= _CACHED_SHAPES:
             self._vectors.clear()
-        found = self._vectors[rows, width] = _Vectors(
-            **columns,
-            alone=np.array([t.swa + x for t, x in zip(terms, mhc, strict=True)]),
-            swa=np.array([round(t.swa) for t in terms]),
-            mhc=np.array([round(x) for x in mhc]),
-            busy=total > 0,
-            together=self._together.decode(total, widest, width, widest > self._graph_rows),
-        )
+        found = self._vectors[rows, width] = Vectors.of(terms, mhc, common if total else None)
         return found
 
     def _mhc_at(self, tokens: int) -> float:
@@ -267,48 +240,17 @@ class ProfileCost:
         return rows + self._constants.provenance()
 
     def domain_warnings(self) -> list[str]:
-        attention, seen = self._attention, self._seen
-        checks = (
-            ("decode modules", "query tokens on a rank", seen.tokens, attention.top_tokens),
-            ("decode context", "tokens in one sequence", seen.context, attention.top_context),
-            ("decode batch x context", "tokens on a rank", seen.batch_context, _TABLE_BATCH_CONTEXT),
-            ("prefill modules", "new tokens in a chunk", seen.new, attention.top_new),
-            ("prefill modules", "past tokens", seen.past, attention.top_past),
-            ("routed experts", "tokens on all ranks", seen.group, self._together.top_tokens),
+        attention = self._attention
+        return self._seen.warnings(
+            tokens=attention.top_tokens,
+            context=attention.top_context,
+            new=attention.top_new,
+            past=attention.top_past,
+            group=self._together.top_tokens,
         )
-        return [
-            f"{what}: the run reached {value:,} {unit}, the tables end at {top:,.0f}; beyond it the legs or "
-            "the last slope are continued"
-            for what, unit, value, top in checks
-            if value > top
-        ]
 
 
-class _Seen:
-    """The largest sizes asked so far, for `domain_warnings`."""
-
-    __slots__ = ("batch_context", "context", "group", "new", "past", "tokens")
-
-    def __init__(self) -> None:
-        self.tokens = self.context = self.batch_context = self.new = self.past = self.group = 0
-
-    def decoding(self, ctx_sum: int, ctx_max: int) -> None:
-        self.batch_context = max(self.batch_context, ctx_sum)
-        self.context = max(self.context, ctx_max)
-
-    def chunks(self, prefill: tuple[tuple[int, int], ...]) -> int:
-        """New tokens of all chunks."""
-        total = 0
-        for new, past in prefill:
-            total += new
-            if new > self.new:
-                self.new = new
-            if past > self.past:
-                self.past = past
-        return total
-
-
-def _put(out: Any, together: Together) -> None:
-    """The common parts into a list of ints or into rows of an array."""
+def _put(out: list[int], together: Together) -> None:
+    """The common parts into a list of parts."""
     out[_MOE], out[_DISPATCH], out[_REDUCE], out[_SHARED] = together[:4]
     out[_HEAD], out[_DRAFT], out[_OVERHEAD] = together[4:]

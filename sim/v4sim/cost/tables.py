@@ -1,7 +1,7 @@
 """Piecewise-linear tables: the only non-trivial function that the cost model may use.
 
 `Line` is one variable with a scalar and a vector form that agree bit for bit (both find the segment by
-a right bisection and then compute `slope * x + intercept`); `Grid` is two variables, scalar only.
+a right bisection and then compute `slope * x + intercept`); `Grids` is two variables, scalar only.
 What lies outside the points: below the first point the first value holds, above the last one the last
 segment goes on ("linear") or the last value holds ("hold"). Whoever uses a table watches its domain.
 
@@ -61,6 +61,11 @@ class Line:
         i = bisect_right(self._cuts, x)
         return self._slopes[i] * x + self._intercepts[i]
 
+    @property
+    def pieces(self) -> tuple[Float64, Float64, Float64]:
+        """Cuts, and slope and intercept of each piece."""
+        return self._cuts_array, self._slopes_array, self._intercepts_array
+
     def many(self, x: Float64) -> Float64:
         """The same for every element, bit for bit."""
         i = self._cuts_array.searchsorted(x, "right")
@@ -69,26 +74,46 @@ class Line:
         return out
 
 
-class Grid:
-    """z(x, y), bilinear over ascending points; past the last point the last cell goes on."""
+class Grids:
+    """Several functions z(x, y) on one grid, bilinear, found together; scalar only.
 
-    __slots__ = ("_rows", "_x", "_y", "top_x", "top_y")
+    Below the first point the first one holds, past the last one the last cell goes on. Every cell keeps
+    its four coefficients, so a point costs two bisections and a few operations a function.
+    """
 
-    def __init__(self, x: Sequence[float], y: Sequence[float], values: Sequence[Sequence[float]]) -> None:
+    __slots__ = ("_cells", "_x", "_y", "top_x", "top_y")
+
+    def __init__(
+        self, x: Sequence[float], y: Sequence[float], values: Sequence[Sequence[Sequence[float]]]
+    ) -> None:
         self._x = [float(v) for v in x]
         self._y = [float(v) for v in y]
-        self._rows = [[float(v) for v in row] for row in values]
         self.top_x, self.top_y = self._x[-1], self._y[-1]
+        self._cells = [
+            [
+                tuple(_cell(x0, x1, y0, y1, z[i][j : j + 2], z[i + 1][j : j + 2]) for z in values)
+                for j, (y0, y1) in enumerate(pairwise(self._y))
+            ]
+            for i, (x0, x1) in enumerate(pairwise(self._x))
+        ]
 
-    def at(self, x: float, y: float) -> float:
+    def at(self, x: float, y: float) -> list[float]:
         xs, ys = self._x, self._y
         i = min(max(bisect_right(xs, x), 1), len(xs) - 1)
         j = min(max(bisect_right(ys, y), 1), len(ys) - 1)
-        x0, y0 = xs[i - 1], ys[j - 1]
-        u = (x - x0) / (xs[i] - x0) if x > x0 else 0.0
-        v = (y - y0) / (ys[j] - y0) if y > y0 else 0.0
-        low, high = self._rows[i - 1], self._rows[i]
-        a, b = low[j - 1], high[j - 1]
-        left = a + (low[j] - a) * v
-        right = b + (high[j] - b) * v
-        return left + (right - left) * u
+        if x < xs[0]:
+            x = xs[0]
+        if y < ys[0]:
+            y = ys[0]
+        return [a + b * x + (c + d * x) * y for a, b, c, d in self._cells[i - 1][j - 1]]
+
+
+def _cell(
+    x0: float, x1: float, y0: float, y1: float, low: Sequence[float], high: Sequence[float]
+) -> tuple[float, float, float, float]:
+    """a + b x + (c + d x) y through the four corners."""
+    slope_low, slope_high = (low[1] - low[0]) / (y1 - y0), (high[1] - high[0]) / (y1 - y0)
+    start_low, start_high = low[0] - slope_low * y0, high[0] - slope_high * y0
+    b = (start_high - start_low) / (x1 - x0)
+    d = (slope_high - slope_low) / (x1 - x0)
+    return start_low - b * x0, b, slope_low - d * x0, d
