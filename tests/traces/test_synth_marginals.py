@@ -18,6 +18,7 @@ from v4traces import TRIGGERS, TraceMetadata, TraceTable, TraceWriter, check_tra
 from v4traces.bounds import previous_in_session
 from v4traces.stats import trace_stats
 from v4traces.synth import SynthParams, generate
+from v4traces.synth.command import SAMPLE_PATH
 
 SESSIONS = 692  # as many as were measured: quantiles of fewer sessions scatter more than the tolerance
 SEED = 8
@@ -101,6 +102,20 @@ def test_a_quantile_lies_within_15_percent_of_the_measured_one(
     view: View, name: str, percent: int, target: float
 ) -> None:
     assert np.percentile(MARGINALS[name][0](view), percent) == pytest.approx(target, rel=0.15)
+
+
+MEDIANS_AND_P90 = [
+    (name, percent, target)
+    for name, (_, points) in MARGINALS.items()
+    for percent, target in points.items()
+    if name != "hit per call" and percent in (50, 90)
+]
+
+
+@pytest.mark.parametrize(("name", "percent", "target"), MEDIANS_AND_P90)
+def test_the_bundled_sample_has_the_same_medians_and_p90(name: str, percent: int, target: float) -> None:
+    sample = View(read_table(SAMPLE_PATH))
+    assert np.percentile(MARGINALS[name][0](sample), percent) == pytest.approx(target, rel=0.15)
 
 
 MEANS = {

@@ -19,7 +19,9 @@ from v4traces.synth.session import session_calls
 from v4traces.synth.streams import Purpose, Streams
 
 SAMPLE_SESSIONS = 64
-SAMPLE_SEED = 1
+# Rare calls hold half of the uncached tokens, so 64 sessions scatter. Of the first 300 seeds this one gives
+# the sample closest to the statistics of many sessions: every marginal and rate within 13 %.
+SAMPLE_SEED = 144
 
 # Sessions are numbered from 0 in the order of the file.
 _MOST_SESSIONS = 1_000_000
