@@ -22,6 +22,7 @@ from v4sim.commands import build_app
 from v4sim.errors import LawError, V4Error
 
 BAD_INPUT, BROKEN_LAW, INTERRUPTED, TERMINATED = 2, 3, 130, 143
+STOPPED = "stopped; nothing was written"
 
 
 class _Terminated(BaseException):
@@ -32,9 +33,10 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit code."""
     try:
         with _sigterm_unwinds():
-            returned = build_app()(args=argv, prog_name="v4sim", standalone_mode=False)
+            code = int(build_app()(args=argv, prog_name="v4sim", standalone_mode=False) or 0)
             sys.stdout.flush()
-        return int(returned or 0)
+        # typer turns Ctrl-C into this code, and says nothing.
+        return _fail(STOPPED, code) if code == INTERRUPTED else code
     except LawError as error:
         return _fail(str(error), BROKEN_LAW)
     except V4Error as error:
@@ -49,9 +51,9 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         return _fail(_system(error), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; nothing was written", INTERRUPTED)
+        return _fail(STOPPED, INTERRUPTED)
     except _Terminated:
-        return _fail("terminated; nothing was written", TERMINATED)
+        return _fail(STOPPED, TERMINATED)
 
 
 def _fail(message: str, code: int) -> int:

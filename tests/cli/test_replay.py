@@ -34,7 +34,7 @@ def test_the_summary_is_on_stdout_and_the_talk_on_stderr(
     outcome = v4sim("replay", small_trace, "-o", tmp_path / "run", "--no-report", "--sessions", "2")
     assert outcome.code == 0, outcome.err
     result = json.loads((tmp_path / "run/result.json").read_text())
-    assert outcome.out.startswith(result["headline"]["sentence"])
+    assert " ".join(outcome.out.split()).startswith(result["headline"]["sentence"])
     assert "12 of 12 completed" in outcome.out
     assert "Wrote" not in outcome.out
     assert "Wrote" in outcome.err

@@ -10,11 +10,16 @@ from v4sim.errors import ConfigError
 if TYPE_CHECKING:
     from v4sim.workload import WorkloadOptions
 
+FOREVER_NS = 1 << 60
+
 
 def workload(sessions: int | None, arrivals: str | None, window: str | None) -> WorkloadOptions:
     """`--sessions`, `--arrivals` and `--window` as one value; what is left out stays open."""
+    from v4sim.metrics.window import requested_window
     from v4sim.workload import WorkloadOptions
 
+    if window is not None:
+        requested_window(window, FOREVER_NS)  # a window that is none is refused before the simulation
     kind, rate_per_s = _arrivals(arrivals)
     return WorkloadOptions(sessions=sessions, arrivals=kind, rate_per_s=rate_per_s, window=window)
 

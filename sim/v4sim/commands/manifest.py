@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from dataclasses import asdict
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ def manifest(
             "sha256": hashlib.sha256(dump_profile(profile).encode()).hexdigest(),
         },
         "deployment": deployment.model_dump(mode="json"),
-        "workload": workload.as_dict(),
+        "workload": asdict(workload),
         "versions": {
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in ("numpy", "pyarrow", "simpy")},

@@ -74,6 +74,7 @@ def replay(
     from v4sim.commands.watch import EndedCalls
     from v4sim.cost import compile_cost, load_profile
     from v4sim.metrics import summarise
+    from v4sim.metrics.epochs import EpochRecorder
     from v4sim.model import spec
     from v4traces import read_table
 
@@ -85,8 +86,8 @@ def replay(
     model = spec(deployed.model.name)
     measured = load_profile(profile or deployed.hardware.gpu)
     cost = compile_cost(measured, deployed, model)
-    ranks = deployed.parallel.attention_dp * deployed.parallel.replicas
-    workload, notes = workload.settled(table, ranks)
+    replicas, ranks = deployed.parallel.replicas, deployed.parallel.attention_dp
+    workload, notes = workload.settled(table, replicas * ranks)
     for given, assumed in (
         (deployment, f"deployment: {deployed.name}"),
         (profile, f"profile: {measured.name}"),
@@ -100,13 +101,14 @@ def replay(
 
     talk.say(f"simulating {table.n:,} calls on {deployed.name}")
     with talk.progress("simulating") as advance:
-        probes = [EndedCalls(advance, table.n * workload.copies)] if advance else []
+        epochs = EpochRecorder(replicas, ranks)
+        probes = [epochs, *([EndedCalls(advance, table.n * workload.copies)] if advance else [])]
         result = simulate.run(
             table, deployed, cost, workload, seed=seed, stepwise=stepwise, spec=model, probes=probes
         )
     if check:
         hold_to_laws(result, table, deployed)
-    found = summarise(result, table, deployed, cost, workload=workload, seed=seed)
+    found = summarise(result, table, deployed, cost, workload=workload, seed=seed, epochs=epochs)
     origin = manifest(table, deployed, measured, workload, seed)
     rundir.write_run(result, found, origin, folder, force=force, finish=None if no_report else render_report)
     for name in sorted(path.name for path in folder.iterdir()):

@@ -6,9 +6,11 @@ differ. The numbers are of the steady window; the report has the whole run and e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+WIDTH = 100
 LATENCIES = (
     ("ttft_ms", "time to first token"),
     ("itl_burst_ms", "between bursts"),
@@ -23,17 +25,16 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 def summary(result: Mapping[str, Any]) -> str:
     """Text of several lines without a line end after the last."""
     steady = result["steady"]
-    lines = [result["headline"]["sentence"], ""]
-    lines += _latency_table(steady)
-    lines.append("")
-    lines += [f"{name:<11} {text}" for name, text in _facts(result, steady)]
-    for title, key in (("limits", "what_limits"), ("try next", "try_next")):
-        for text in _texts(result["headline"].get(key)):
-            lines.append(f"{title:<11} {text}")
-            title = ""
-    for warning in result.get("domain_warnings", ()):
-        lines.append(f"{'outside':<11} {warning}")
-    return "\n".join(lines)
+    facts = [*_facts(result, steady), *_advice(result)]
+    return "\n".join(
+        [
+            textwrap.fill(result["headline"]["sentence"], WIDTH),
+            "",
+            *_latency_table(steady),
+            "",
+            *(_hanging(name, text) for name, text in facts),
+        ]
+    )
 
 
 def served_no_call(result: Mapping[str, Any]) -> bool:
@@ -102,7 +103,16 @@ def _facts(result: Mapping[str, Any], steady: Mapping[str, Any]) -> Iterator[tup
         yield "waited for", ", ".join(said)
 
 
-def _texts(value: str | Sequence[str] | None) -> list[str]:
-    if not value:
-        return []
-    return [value] if isinstance(value, str) else list(value)
+def _advice(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What limits with what to try against it, and where the profile was left."""
+    headline = result["headline"]
+    for limit, remedy in zip(headline["what_limits"], headline["try_next"], strict=True):
+        yield "limit", limit
+        yield "  try", remedy
+    for warning in result["domain_warnings"]:
+        yield "outside", warning
+
+
+def _hanging(name: str, text: str) -> str:
+    indent = " " * 12
+    return textwrap.fill(text, WIDTH, initial_indent=f"{name:<12}", subsequent_indent=indent)
