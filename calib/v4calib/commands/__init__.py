@@ -1,0 +1,38 @@
+"""The subcommands of `v4calib`, a module each: options and words here, all work in the library.
+
+Such a module imports typer and the standard library at its top and everything else inside the
+function, because `v4calib --help` loads them all.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from v4calib.commands.check import check
+from v4calib.commands.importing import aiconfigurator
+from v4calib.commands.show import show
+
+__all__ = ["build_app"]
+
+
+def build_app() -> typer.Typer:
+    options = {"help_option_names": ["-h", "--help"]}
+    app = typer.Typer(
+        help="Make, check and describe calibration profiles.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings=options,
+    )
+    importers = typer.Typer(
+        help="Profiles from kernel tables that somebody published.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings=options,
+    )
+    importers.command("aiconfigurator")(aiconfigurator)
+    app.add_typer(importers, name="import")
+    app.command()(check)
+    app.command()(show)
+    return app
