@@ -19,6 +19,7 @@ from v4traces.commands import build_app
 from v4traces.errors import V4Error
 
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
+_STOPPED = "stopped; nothing was written"
 
 
 class _Terminated(BaseException):
@@ -29,15 +30,17 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit code."""
     try:
         with _sigterm_unwinds():
-            returned = build_app()(args=argv, prog_name="v4traces", standalone_mode=False)
+            code = int(build_app()(args=argv, prog_name="v4traces", standalone_mode=False) or 0)
             sys.stdout.flush()
-        return int(returned or 0)
+        # typer turns Ctrl-C into this code, and says nothing.
+        return _fail(_STOPPED, code) if code == INTERRUPTED else code
     except V4Error as error:
         return _fail(str(error), BAD_INPUT)
     except typer.TyperException as error:
         return _fail(_usage(error), BAD_INPUT)
-    except BrokenPipeError:
-        # The reader of stdout went away: nobody is left to tell, and a flush at exit would fail again.
+    except (BrokenPipeError, SystemExit):
+        # The reader of stdout went away (typer makes that an exit): nobody is left to tell, and a flush
+        # when the interpreter ends would fail again.
         sys.stdout = None
         return 0
     except OSError as error:
@@ -46,9 +49,9 @@ def main(argv: list[str] | None = None) -> int:
             f"{name}{error.strerror or error}. Check that it exists, may be used, and has room.", BAD_INPUT
         )
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; nothing was written", INTERRUPTED)
+        return _fail(_STOPPED, INTERRUPTED)
     except _Terminated:
-        return _fail("terminated; nothing was written", TERMINATED)
+        return _fail(_STOPPED, TERMINATED)
 
 
 def _fail(message: str, code: int) -> int:
