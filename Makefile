@@ -9,9 +9,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 SAMPLE := traces/v4traces/data/sample.parquet
 DEMO_RUN := demo-run
 
-# A venv that is half made, was moved with its checkout, or has lost its Python is made anew:
-# it is whole only if its Python runs and it says that it was made for this folder.
-ifneq ($(shell $(BIN)/python -c '' >/dev/null 2>&1 && cat $(VENV)/.made-for 2>/dev/null),$(CURDIR))
+# A venv that is half made, was moved with its checkout, or has lost its Python or its packages is made
+# anew: it is whole only if it says that it was made for this folder and can import what was installed.
+ifneq ($(shell $(BIN)/python -c 'import v4sim' >/dev/null 2>&1 && cat $(VENV)/.made-for 2>/dev/null),$(CURDIR))
 STALE := stale
 endif
 
