@@ -15,14 +15,15 @@ ifneq ($(shell $(BIN)/python -c 'import v4sim' >/dev/null 2>&1 && cat $(VENV)/.m
 STALE := stale
 endif
 
-.PHONY: help demo test check format bench sample profiles clean stale
+.PHONY: help demo test check format bench sample profiles picture clean stale
 .DEFAULT_GOAL := help
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.base ## replay the bundled sample trace and write its report
-	@$(BIN)/v4sim replay $(SAMPLE) --output $(DEMO_RUN) --check --force
+	@rm -rf $(DEMO_RUN)
+	@$(BIN)/v4sim replay $(SAMPLE) --output $(DEMO_RUN) --check
 	@echo "report: $(CURDIR)/$(DEMO_RUN)/report.html"
 
 test: $(VENV)/.dev ## run the tests
@@ -46,6 +47,10 @@ sample: $(VENV)/.base ## make the bundled sample trace again, byte for byte
 
 profiles: $(VENV)/.profiles ## make the built-in reference profiles again from the published kernel tables
 	$(BIN)/v4calib import aiconfigurator
+
+picture: demo ## take docs/report.png of the demo's report (needs chromium)
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,1000 \
+	  --disable-background-networking --screenshot=docs/report.png file://$(CURDIR)/$(DEMO_RUN)/report.html
 
 clean: ## remove the venv, caches and the demo run
 	rm -rf $(VENV) $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
