@@ -46,7 +46,7 @@ sample: $(VENV)/.base ## make the bundled sample trace again, byte for byte
 	$(BIN)/v4traces synth --sample
 
 profiles: $(VENV)/.profiles ## make the built-in reference profiles again from the published kernel tables
-	$(BIN)/v4calib import aiconfigurator
+	$(BIN)/v4calib import aiconfigurator --output sim/v4sim/profiles --force
 
 picture: demo ## take docs/report.png of the demo's report (needs chromium)
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,1000 \

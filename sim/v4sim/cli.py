@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of stdout went away (`v4sim presets | head -1`): nobody is left to tell. Without a
         # stdout the interpreter does not try to flush it again, and fail, at exit.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 0
     except OSError as error:
         return _fail(_system(error), BAD_INPUT)
