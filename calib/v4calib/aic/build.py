@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from v4calib.aic.comm import add_collectives, add_deepep
+from v4calib.aic.compose import add_composed_model
 from v4calib.aic.decode import add_decode
 from v4calib.aic.dense import add_gemms, add_mhc
 from v4calib.aic.draft import DEVICE, Draft
@@ -29,6 +30,7 @@ def draft_profile(gpu: str, source: Source) -> Draft:
     add_marlin(draft)
     add_collectives(draft)
     add_deepep(draft)
+    add_composed_model(draft)
     add_links(draft)
     return draft
 

@@ -72,6 +72,13 @@ class Gemms:
         times = rising([out[m] for m in sorted(out)])
         return dict(zip(sorted(out), times, strict=True))
 
+    @staticmethod
+    def add(draft: Draft, name: str, curve: Mapping[int, float], note: str) -> None:
+        """A GEMM curve as an operation."""
+        points, values = thin(curve, 0.02)
+        draft.add_table(name, {"tokens": points}, values, "aic.gemm", note)
+        _compare(draft, name, points, values, curve)
+
     def _at_k(self, n: int, k: int, m: int) -> float:
         columns = [c for c in self._k if (n, c, m) in self._rows]
         pair = _bracket(columns, k)
@@ -98,16 +105,14 @@ def add_gemms(draft: Draft) -> None:
         h, inter = shape.hidden, shape.intermediate
         for tp in TPS:
             head = bf16.curve(shape.vocab // tp, h)
-            _add(draft, f"lm_head.{shape.name}.tp{tp}", head, "BF16, vocabulary cut over TP, no collective")
+            Gemms.add(
+                draft, f"lm_head.{shape.name}.tp{tp}", head, "BF16, vocabulary cut over TP, no collective"
+            )
             gate, down = fp8.curve(2 * inter // tp, h), fp8.curve(h, inter // tp)
             shared = {m: gate[m] + down[m] for m in gate}
-            _add(draft, f"shared_expert.{shape.name}.tp{tp}", shared, "block FP8: gate and up, then down")
-        _add(
+            Gemms.add(
+                draft, f"shared_expert.{shape.name}.tp{tp}", shared, "block FP8: gate and up, then down"
+            )
+        Gemms.add(
             draft, f"mtp_projection.{shape.name}", fp8.curve(h, 2 * h), "block FP8: embedding and hidden to h"
         )
-
-
-def _add(draft: Draft, name: str, curve: dict[int, float], note: str) -> None:
-    points, values = thin(curve, 0.02)
-    draft.add_table(name, {"tokens": points}, values, "aic.gemm", note)
-    _compare(draft, name, points, values, curve)

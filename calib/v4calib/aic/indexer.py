@@ -55,7 +55,7 @@ def add_bandwidth(draft: Draft, rate: float) -> None:
 
 
 def add_scan(draft: Draft, rate: float) -> None:
-    """`index_scan_floor` over query tokens, `index_scan.fp8` and `.fp4` as the maximum of their legs."""
+    """`index_scan_floor` over query tokens, `index_scan.<model>.<dtype>` as the maximum of its legs."""
     table = draft.table("sparse_attention", "sglang", SGLANG, "dsv4_paged_mqa_logits_module_perf")
     floors: dict[int, list[float]] = {}
     rows = []
@@ -87,25 +87,28 @@ def add_scan(draft: Draft, rate: float) -> None:
     for dtype, width_bytes in INDEX_BYTES.items():
         if dtype == "fp4" and not device.has_fp4_index:
             continue
-        draft.add_fit(
-            f"index_scan.{dtype}",
-            {"entries": (1, 8 * MAX_TOKENS), "pairs": (1, 64 * MAX_TOKENS)},
-            [
-                ("hbm", width_bytes / rate, ("entries",)),
-                ("matrix", arithmetic, ("pairs",)),
-                ("head_sum", head_sum, ("pairs",)),
-            ],
-            "max",
-            source,
-            "above the floor; hbm = bytes of a key / hbm_stream (the table is L2-resident, not used for it), "
-            "matrix = slope of widths 4 and 8"
-            + (", taken from FP8 keys" if dtype == "fp4" else "")
-            + ", head_sum = FP32 roofline",
-            assumed=0.15,
-        )
+        for shape in SHAPES:  # the indexer is the same in both: 64 heads of 128
+            draft.add_fit(
+                f"index_scan.{shape.name}.{dtype}",
+                {"entries": (1, 8 * MAX_TOKENS), "pairs": (1, 64 * MAX_TOKENS)},
+                [
+                    ("hbm", width_bytes / rate, ("entries",)),
+                    ("matrix", arithmetic, ("pairs",)),
+                    ("head_sum", head_sum, ("pairs",)),
+                ],
+                "max",
+                source,
+                "above the floor; hbm = bytes of a key / hbm_stream (the table itself is L2-resident), "
+                "matrix = slope of widths 4 and 8"
+                + (", taken from FP8 keys" if dtype == "fp4" else "")
+                + ", head_sum = FP32 roofline",
+                assumed=0.15,
+            )
     for width, tokens, pairs, us in rows:
         if width > 1 and us > 2 * interpolate(points, values, tokens):
-            draft.compare("index_scan.fp8", interpolate(points, values, tokens) + pairs * arithmetic, us)
+            for shape in SHAPES:
+                guess = interpolate(points, values, tokens) + pairs * arithmetic
+                draft.compare(f"index_scan.{shape.name}.fp8", guess, us)
 
 
 def topk_table(draft: Draft, shape: Shape) -> Table:

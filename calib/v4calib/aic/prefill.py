@@ -90,7 +90,7 @@ def add_prefill(draft: Draft) -> None:
 
 def _short_scan(draft: Draft, new: tuple[int, ...], kernel: Rows) -> Cells:
     """Stand-alone scan for a short past; sizes the table lacks from floor and arithmetic rate."""
-    rate = draft.operations["index_scan.fp8"].term("matrix")
+    rate = draft.operations["index_scan.v4-flash.fp8"].term("matrix")
     floor = draft.operations["index_scan_floor"].values[0]
     return Cells(
         new, {(n, p): kernel.get((n, p), floor + n * (p + n / 2) / 4 * rate) for n in new for p in PAST}

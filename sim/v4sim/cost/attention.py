@@ -80,14 +80,16 @@ class AttentionCost:
         self._csa_full = Line(tokens, [NS * high for _, high in csa.values])
         self._hca_base = self._take(f"hca_decode.{cut}").line(NS)
         self._floor = self._take("index_scan_floor").line(NS)
-        scan = self._take(f"index_scan.{dtype}")
+        scan = self._take(f"index_scan.{model}.{dtype}")
         self._key_hbm = NS * scan.term("hbm")
         self._key_work = NS * max(scan.term("matrix"), scan.term("head_sum"))
         rate = self._take(f"topk_rate.{model}")
         self._topk_token, self._topk_pair = NS * rate.term("per_token"), NS * rate.term("per_pair")
         self._tail = NS * self._take(f"csa_tail.{model}").term("per_token")
-        saturated = self._take(f"hca_saturated.{model}")
-        self._hca_work, self._hca_hbm = NS * saturated.term("compute"), NS * saturated.term("hbm")
+        self._hca_work = self._hca_hbm = 0.0
+        if spec.n_hca:
+            saturated = self._take(f"hca_saturated.{model}")
+            self._hca_work, self._hca_hbm = NS * saturated.term("compute"), NS * saturated.term("hbm")
         self.n_csa, self.n_hca, self.n_swa = spec.n_csa, spec.n_hca, spec.n_swa
         self._sources, self._pooled = _sources(spec)
         self._plain = self._sources == [(_TABLE_RATIO, self.n_csa)] and not self._pooled
@@ -101,7 +103,7 @@ class AttentionCost:
             f"topk_prefill.{model}",
         )
         self.top_tokens = min(self._csa_base.top, self._hca_base.top)
-        self.top_context = self._take(f"hca_context.{model}").axes[0].points[-1]
+        self.top_context = self.topk_line.top
         self.top_new, self.top_past = self._prefill.top_x, self._prefill.top_y
         self._cache: dict[tuple[int, int, bool], DecodeTerms] = {}
         self._empty: dict[int, list[float]] = {}
@@ -125,10 +127,14 @@ class AttentionCost:
     def _context_lines(self, model: str) -> tuple[Line, Line]:
         """Top-k of all sources and HCA of all layers over the longest context, on shared cuts."""
         topk = self._take(f"topk_decode.{model}")
-        hca = self._take(f"hca_context.{model}")
-        top = hca.axes[0].points[-1]
         one = topk.line(NS)
-        cuts = set(hca.axes[0].points)
+        top = topk.axes[0].points[-1]
+        context = Line((0.0, top), (0.0, 0.0))
+        cuts = {0.0, top}
+        if self.n_hca:
+            hca = self._take(f"hca_context.{model}")
+            context = hca.line(NS)
+            cuts |= set(hca.axes[0].points)
         groups = [*self._sources, *((ratio, count) for ratio, count in self._pooled)]
         for ratio, _ in groups:
             cuts |= {p * ratio / _TABLE_RATIO for p in topk.axes[0].points}
@@ -139,7 +145,6 @@ class AttentionCost:
             pool = min(x, self._pool_tokens)
             total += sum(count * one.at(pool * _TABLE_RATIO / ratio) for ratio, count in self._pooled)
             values.append(total)
-        context = hca.line(NS)
         return Line(points, values), Line(points, [self.n_hca * context.at(x) for x in points])
 
     def decode_terms(self, rows: int, width: int, shared: bool = False) -> DecodeTerms:
