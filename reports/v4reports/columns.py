@@ -128,26 +128,20 @@ def _by_rank(view: View, name: str, num_samples: int) -> Floats | None:
     return values if values.shape[1] == num_samples else None
 
 
-def bin_means(t_s: Floats, values: Floats, edges: Floats) -> Floats:
-    """Mean of `values` in each time bin; an empty bin repeats the one before (samples are states)."""
-    return _bins(t_s, values, edges, "mean")
+def held_means(t_s: Floats, values: Floats, edges: Floats) -> Floats:
+    """Mean over time in each bin of a state that holds until the next sample (0 before the first)."""
+    held = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(t_s))])
+    # The integral is linear between samples, and goes on with the last state after them.
+    integral = np.interp(edges, t_s, held) + np.clip(edges - t_s[-1], 0.0, None) * values[-1]
+    means: Floats = np.diff(integral) / np.diff(edges)
+    return means
 
 
-def bin_maxima(t_s: Floats, values: Floats, edges: Floats) -> Floats:
-    """Greatest of `values` in each time bin; an empty bin repeats the one before."""
-    return _bins(t_s, values, edges, "max")
-
-
-def _bins(t_s: Floats, values: Floats, edges: Floats, how: str) -> Floats:
-    bin_of = np.clip(np.searchsorted(edges, t_s, side="right") - 1, 0, len(edges) - 2)
-    num_bins = len(edges) - 1
-    counts = np.bincount(bin_of, minlength=num_bins)
-    if how == "mean":
-        out = np.bincount(bin_of, weights=values, minlength=num_bins) / np.maximum(counts, 1)
-    else:
-        out = np.full(num_bins, -np.inf)
-        np.maximum.at(out, bin_of, values)
-    last_full = np.maximum.accumulate(np.where(counts > 0, np.arange(num_bins), -1))
-    first_full = int(np.argmax(counts > 0))
-    filled: Floats = out[np.where(last_full < 0, first_full, last_full)]
-    return filled
+def held_maxima(t_s: Floats, values: Floats, edges: Floats) -> Floats:
+    """Greatest state in each bin: of its samples, and of the state it begins with."""
+    before = np.searchsorted(t_s, edges[:-1], side="right") - 1
+    maxima: Floats = np.where(before >= 0, values[np.maximum(before, 0)], 0.0)
+    inside = (t_s >= edges[0]) & (t_s <= edges[-1])
+    bin_of = np.clip(np.searchsorted(edges, t_s[inside], side="right") - 1, 0, len(edges) - 2)
+    np.maximum.at(maxima, bin_of, values[inside])
+    return maxima

@@ -73,12 +73,12 @@ TIERS: dict[str, str] = {
     "computed": "Computed",
 }
 REASONS: dict[str, str] = {
-    "queue": "Behind others in the queue",
+    "queue": "Queued behind others",
     "kv": "No KV pages",
     "swa": "No sliding-window slots",
     "slots": "No request slot",
-    "budget": "Prefill budget of the step",
-    "prefill_budget": "Prefill budget of the step",
+    "budget": "Prefill budget of a step",
+    "prefill_budget": "Prefill budget of a step",
     "decode_graph": "Decode batch limit",
     "parked": "Parked chunk",
     "router": "Held by the router",

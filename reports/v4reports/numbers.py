@@ -100,6 +100,8 @@ def percent(ratio: float | None) -> str:
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     value = ratio * 100
+    if value in (0, 100):
+        return f"{value:.0f} %"
     decimals = 2 if 99.95 <= value < 100 or 0 < abs(value) < 0.05 else 1
     return f"{value:.{decimals}f} %".replace("-", MINUS)
 

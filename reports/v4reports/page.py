@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from v4reports import numbers
 from v4reports.figures.base import Absent, Chart
 from v4reports.rundir import Run
+from v4reports.sections.base import sentence
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -141,12 +142,6 @@ def trusted(figure: Chart | Absent) -> Any:
     from markupsafe import Markup
 
     return replace(figure, svg=Markup(figure.svg), wide_svg=Markup(figure.wide_svg))
-
-
-def sentence(text: str) -> str:
-    """Upper case at the start, a full stop at the end; the rest as it is."""
-    text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def _name(manifest: Mapping[str, Any], key: str) -> str:

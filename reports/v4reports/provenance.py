@@ -64,6 +64,12 @@ def kinds_of_part(run: Run, part: str) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda kind: (order.index(kind) if kind in order else len(order), kind)))
 
 
+def claim_of_part(run: Run, part: str) -> str:
+    """A short text for a figure: the kind, or the weakest of several."""
+    kinds = kinds_of_part(run, part)
+    return f"partly {kinds[-1]}" if len(kinds) > 1 else kind_of_part(run, part)
+
+
 def kind_of_part(run: Run, part: str) -> str:
     """One text for a table or a figure: the kinds, or that none is stated."""
     return " + ".join(kinds_of_part(run, part)) or "not stated"

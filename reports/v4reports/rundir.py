@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from v4reports.jsonview import View, read_object
-from v4reports.numbers import percent
+from v4reports.numbers import percent, seconds_like
 from v4sim.errors import RunError
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ class Run:
     totals: Mapping[str, Any]
     window_s: tuple[float, float] | None
     window_rule: str
+    engine_window_s: tuple[float, float] | None  # what step times and gaps between tokens cover
     steady: Metrics
     full: Metrics
     series: Series | None
@@ -153,6 +154,22 @@ class Run:
     provenance: tuple[Source, ...]
     domain_warnings: tuple[str, ...]
     assumptions: tuple[str, ...]
+
+    @property
+    def engine_scope(self) -> str:
+        """What step times and gaps between tokens of the steady tree cover, for captions.
+
+        The engine counts them in stretches of time of its own, which may be as long as the run.
+        """
+        if self.window_s is None or self.engine_window_s is None:
+            return "steady window"
+        (start, end), (first, last) = self.window_s, self.engine_window_s
+        if max(abs(first - start), abs(last - end)) <= (end - start) / 10:
+            return "steady window"
+        run_s = self.totals.get("simulated_s")
+        if first <= 0 and isinstance(run_s, int | float) and last >= 0.99 * run_s:
+            return "whole run"
+        return f"{seconds_like(first, last)} to {seconds_like(last, last)}"
 
 
 def read_run(run_dir: Path) -> Run:
@@ -170,7 +187,8 @@ def read_run(run_dir: Path) -> Run:
         manifest=result.child("manifest").data,
         headline=_headline(result.child("headline")),
         totals=result.child("totals").data,
-        window_s=_window(result.child("window")),
+        window_s=_span(result.child("window"), "start_s", "end_s"),
+        engine_window_s=_span(result.child("window"), "engine_start_s", "engine_end_s"),
         window_rule=result.child("window").text("rule"),
         steady=_metrics(result.child("steady")),
         full=_metrics(result.child("full")),
@@ -192,8 +210,8 @@ def _headline(view: View) -> Headline:
     )
 
 
-def _window(view: View) -> tuple[float, float] | None:
-    start, end = view.number("start_s"), view.number("end_s")
+def _span(view: View, first: str, last: str) -> tuple[float, float] | None:
+    start, end = view.number(first), view.number(last)
     return None if start is None or end is None else (start, end)
 
 

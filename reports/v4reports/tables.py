@@ -64,8 +64,8 @@ def distribution_table(
 
     A p95 above `limit_ms` is flagged, in the rows named in `judged` (None: in all).
     """
-    in_seconds = max(dist.p99 for _, dist in named) >= 1000
-    unit, factor = ("s", 1e-3) if in_seconds else ("ms", 1.0)
+    per_s, unit = numbers.duration_unit(max(dist.p99 for _, dist in named) / 1e3)
+    factor = per_s / 1e3
     has_interval = any(dist.p50_ci or dist.p95_ci for _, dist in named)
 
     def value(number: float, interval: tuple[float, float] | None = None) -> Cell:

@@ -333,7 +333,7 @@ def build(
                 "balance by length: router.policy=least_tokens, or a lower router.load_factor",
             ],
         },
-        "totals": {"calls": num_calls, "end_s": duration_s},
+        "totals": {"calls": num_calls, "simulated_s": duration_s},
         "window": {
             "start_s": window[0],
             "end_s": window[1],

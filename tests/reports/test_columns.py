@@ -1,33 +1,39 @@
-"""Binning keeps what an operator must see: the peak, and means between the extremes."""
+"""Samples of a state over time: means are over time, and no bin hides a peak."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from v4reports.columns import bin_maxima, bin_means
+from v4reports.columns import Floats, held_maxima, held_means
 
-samples = st.lists(
-    st.tuples(st.floats(0, 100), st.floats(0, 1e6)), min_size=1, max_size=200
-)  # (instant, value)
-
-
-@given(samples, st.integers(1, 40))
-def test_bins_keep_the_peak_and_the_range(pairs: list[tuple[float, float]], num_bins: int) -> None:
-    t_s, values = (np.array(column) for column in zip(*sorted(pairs), strict=True))
-    edges = np.linspace(0, 100, num_bins + 1)
-    maxima, means = bin_maxima(t_s, values, edges), bin_means(t_s, values, edges)
-    assert len(maxima) == len(means) == num_bins
-    assert maxima.max() == values.max()
-    assert np.isfinite(means).all()
-    slack = 1e-9 * values.max()
-    assert (means <= maxima + slack).all()
-    assert means.min() >= values.min() - slack
+# Instants on a grid, so that an integral by brute force is exact.
+samples = st.dictionaries(st.integers(0, 99), st.integers(0, 1000), min_size=1, max_size=60)
 
 
-def test_an_empty_bin_repeats_the_state_before() -> None:
-    t_s, values = np.array([0.5, 9.5]), np.array([3.0, 7.0])
-    edges = np.linspace(0, 10, 11)
-    assert bin_means(t_s, values, edges).tolist() == [3.0] * 9 + [7.0]
-    assert bin_maxima(t_s + 0.4, values, edges).tolist() == [3.0] * 9 + [7.0]
+def arrays(found: dict[int, int]) -> tuple[Floats, Floats]:
+    instants = sorted(found)
+    return np.array(instants, dtype=float), np.array([found[t] for t in instants], dtype=float)
+
+
+def state_at(found: dict[int, int], instant: int) -> int:
+    earlier = [t for t in found if t <= instant]
+    return found[max(earlier)] if earlier else 0
+
+
+@given(samples, st.sampled_from([1, 2, 4, 5, 10, 20, 50]))
+def test_bins_agree_with_the_state_at_every_instant(found: dict[int, int], width: int) -> None:
+    t_s, values = arrays(found)
+    edges = np.arange(0, 100 + width, width, dtype=float)
+    states = np.array([state_at(found, instant) for instant in range(100)]).reshape(-1, width)
+    assert held_means(t_s, values, edges) == pytest.approx(states.mean(axis=1))
+    assert held_maxima(t_s, values, edges).tolist() == states.max(axis=1).tolist()
+
+
+@given(samples)
+def test_the_mean_of_the_bins_is_the_mean_of_the_whole(found: dict[int, int]) -> None:
+    t_s, values = arrays(found)
+    fine, coarse = (held_means(t_s, values, np.linspace(0, 100, n + 1)) for n in (16, 1))
+    assert fine.mean() == pytest.approx(coarse[0])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import v4reports
+from v4reports.sections.base import sentence
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -180,3 +181,52 @@ def test_every_key_of_the_manifest_is_on_the_page(
     assert manifest["seed"] == ["7"]
     deployment = htmlpage.table_rows(page, "Deployment, every option")
     assert deployment["speculation.draft_tokens"] == ["3"]
+
+
+def test_what_covers_the_whole_run_is_not_called_steady(
+    htmlpage: ModuleType, page_of: Callable[[Change | None], Any]
+) -> None:
+    """An engine that counts steps for the whole run only says so, and so does the page."""
+    caption = "Step time by part, {}"
+    assert caption.format("steady window") in captions(page_of(None))
+
+    def whole(result: dict[str, Any]) -> None:
+        result["window"] |= {"engine_start_s": 0.0, "engine_end_s": 1800.0}
+
+    page = page_of(whole)
+    assert caption.format("whole run") in captions(page)
+    assert "Time between tokens" in captions(page)
+    assert "sums are kept (whole run)" in page.text()
+    assert "a value per call (steady window)" in page.text()
+
+    def epochs(result: dict[str, Any]) -> None:
+        result["window"] |= {"engine_start_s": 236.0, "engine_end_s": 1624.0}
+
+    assert caption.format("steady window") in captions(page_of(epochs))
+
+    def coarse(result: dict[str, Any]) -> None:
+        result["window"] |= {"engine_start_s": 600.0, "engine_end_s": 1200.0}
+
+    assert caption.format("10.0 min to 20.0 min") in captions(page_of(coarse))
+
+
+def test_a_long_drain_does_not_squeeze_the_window(page_of: Callable[[Change | None], Any]) -> None:
+    """One person who comes back days later must not turn every figure over time into a spike."""
+
+    def drain(result: dict[str, Any]) -> None:
+        result["series"]["t_ns"].append(round(300_000 * 1e9))
+        for name in ("kv_used", "kv_resident", "swa_used", "running", "queued"):
+            result["series"][name].append([0] * 4)
+
+    page = page_of(drain)
+    load = next(f for f in page.all("figure") if f.attributes["id"] == "figure-load")
+    assert "Drawn around the steady window; the run ends at 3.47 days." in load.text()
+    ticks = [text.text() for text in load.all("text")]
+    assert "20 min" in ticks
+    assert not any(tick.endswith(" h") for tick in ticks)
+
+
+def test_sentences_begin_in_upper_case_but_names_stay() -> None:
+    assert sentence("give it more memory") == "Give it more memory."
+    assert sentence("index_scan: beyond its table.") == "index_scan: beyond its table."
+    assert sentence("24% of prompt tokens") == "24% of prompt tokens."

@@ -36,4 +36,8 @@ def draw(run: Run) -> Chart | Absent:
         width=WIDTH,
         limit_ms=objective(run, "itl_p95_ms"),
     )
-    return Chart(SLUG, TITLE, "Dot p50, bar to p95, line to p99; logarithmic time. Steady window.", svg)
+    caption = (
+        "Dot p50, bar to p95, line to p99; logarithmic time. "
+        f"TPOT: steady window; the rest: {run.engine_scope}."
+    )
+    return Chart(SLUG, TITLE, caption, svg)

@@ -10,7 +10,7 @@ from v4reports import numbers
 from v4reports.figures.base import Absent, Chart, FigureFunction
 from v4reports.figures.canvas import SMALL_PX, C, Canvas, grid_x, nice_ticks, shortened
 from v4reports.names import KINDS, PARTS, label
-from v4reports.provenance import kind_of_part
+from v4reports.provenance import claim_of_part
 from v4reports.rundir import Run
 
 ROW_PX = 24
@@ -32,10 +32,10 @@ def _draw(run: Run, kind: str) -> Chart | Absent:
     seconds = run.steady.parts_by_kind_s.get(kind, {})
     total = sum(seconds.values())
     if total <= 0:
-        return Absent(slug, title, f"No {kind} step ran in the steady window.")
+        return Absent(slug, title, f"No {kind} step ran.")
     ranked = sorted(seconds.items(), key=lambda item: -item[1])
     shown = [(part, value / total) for part, value in ranked if value / total >= SHARE_SHOWN]
-    left, right, top, bottom = 206.0, 52.0, 4.0, 22.0
+    left, right, top, bottom = 226.0, 52.0, 4.0, 22.0
     canvas = Canvas(height=top + bottom + ROW_PX * len(shown))
     axes = canvas.axes(left, top, right, bottom)
     ticks = nice_ticks(shown[0][1], at_most=4)
@@ -47,9 +47,9 @@ def _draw(run: Run, kind: str) -> Chart | Absent:
     axes.hlines(rows, 0, [share for _, share in shown], colors=C.s1, linewidth=12)
     for y, (part, share) in enumerate(shown):
         at_left = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-        axes.annotate(shortened(label(PARTS, part), 118), (0, y), (2 - left, 0), ha="left", **at_left)
+        axes.annotate(shortened(label(PARTS, part), 116), (0, y), (2 - left, 0), ha="left", **at_left)
         axes.annotate(
-            shortened(kind_of_part(run, part), 74, SMALL_PX),
+            shortened(claim_of_part(run, part), 104, SMALL_PX),
             (0, y),
             (-8, 0),
             ha="right",
@@ -63,7 +63,7 @@ def _draw(run: Run, kind: str) -> Chart | Absent:
     first, first_share = shown[0]
     caption = (
         f"{label(PARTS, first)} takes {numbers.percent(first_share)} "
-        f"of {numbers.seconds(total)} of {kind} steps."
+        f"of {numbers.seconds(total)} of {kind} steps, {run.engine_scope}."
     )
     words = ", ".join(f"{label(PARTS, part)} {numbers.percent(share)}" for part, share in shown)
     return Chart(slug, title, caption, canvas.svg(slug=slug, title=title, description=words))

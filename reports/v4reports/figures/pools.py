@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from v4reports import numbers
-from v4reports.columns import Floats, bin_maxima, bin_means
+from v4reports.columns import Floats, held_maxima, held_means
 from v4reports.figures import timeplot
 from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import C, Canvas, grid_y, spread
@@ -24,41 +24,48 @@ def draw(run: Run) -> Chart | Absent:
     if run.series is None or not shares:
         return Absent(SLUG, TITLE, "The run kept no series of pool use, or no pool sizes to compare it with.")
     t_s = run.series.t_s
-    start_s, end_s = float(t_s[0]), float(t_s[-1])
-    edges = timeplot.edges_over(start_s, end_s, len(t_s))
+    end_s = float(t_s[-1])
+    span = timeplot.shown_span(run, end_s)
+    edges = timeplot.edges_over(span, len(t_s))
     at = timeplot.middles(edges)
     canvas = Canvas(timeplot.HEIGHT)
     axes = canvas.axes(timeplot.LEFT, timeplot.TOP, timeplot.RIGHT, timeplot.BOTTOM)
     axes.set_ylim(0, 1.02)
     ticks = (0.0, 0.25, 0.5, 0.75, 1.0)
     grid_y(axes, ticks, [f"{tick * 100:g} %" for tick in ticks])
-    timeplot.time_axis(axes, start_s, end_s, run.window_s)
+    timeplot.time_axis(axes, span, run.window_s)
     ends, words = [], []
+    window = np.array(run.window_s if run.window_s is not None else span)
+
+    def mean_in(share: Floats) -> str:
+        return numbers.percent(float(held_means(t_s, share.mean(axis=0), window)[0]))
+
     drawn = [entry for entry in DRAWN if entry[0] in shares]
     for name, colour, dash in drawn:
         share = shares[name]
-        fullest = bin_maxima(t_s, share.max(axis=0), edges)
-        mean = bin_means(t_s, share.mean(axis=0), edges)
+        fullest = held_maxima(t_s, share.max(axis=0), edges)
+        mean = held_means(t_s, share.mean(axis=0), edges)
         axes.fill_between(at, mean, fullest, color=colour, alpha=0.22, linewidth=0)
         axes.plot(at, fullest, color=colour, linewidth=1.75, linestyle=dash)
         ends.append(float(fullest[-1]))
         peak_rank = int(np.argmax(share.max(axis=1)))
         words.append(
             f"{label(POOLS, name)}: {numbers.percent(float(share.max()))} at most (rank {peak_rank}), "
-            f"{numbers.percent(float(share.mean()))} on average"
+            f"{mean_in(share)} on average"
         )
     cached = shares.get("kv_resident")
     if cached is not None:
-        mean_cached = bin_means(t_s, cached.mean(axis=0), edges)
+        mean_cached = held_means(t_s, cached.mean(axis=0), edges)
         axes.plot(at, mean_cached, color=C.muted, linewidth=1.25, linestyle=(0, (1, 1.5)))
         drawn.append(("cached KV", C.muted, ""))
         ends.append(float(mean_cached[-1]))
-        words.append(
-            f"cached prefixes fill {numbers.percent(float(cached.mean()))} of the KV pool on average"
-        )
+        words.append(f"Cached prefixes fill {mean_in(cached)} of the KV pool on average")
     for (name, colour, _), y in zip(drawn, spread(ends, 0.09, 0.0, 1.0), strict=True):
         timeplot.end_label(axes, y, name.upper() if name in ("kv", "swa") else name, colour, weight="bold")
-    caption = ". ".join(words) + ". Line: the fullest rank; shade: down to the mean of the ranks."
+    caption = (
+        f"{'. '.join(words)} of the steady window. Line: the fullest rank; shade: down to the mean."
+        f"{timeplot.span_words(span, end_s)}"
+    )
     return Chart(SLUG, TITLE, caption, canvas.svg(slug=SLUG, title=TITLE, description=caption))
 
 

@@ -1,4 +1,4 @@
-"""Attention time per rank: under lockstep the slowest rank sets the pace of all."""
+"""Attention work per rank: under lockstep the busiest rank sets the pace of all."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from v4reports.figures.canvas import C, nice_ticks
 from v4reports.rundir import Run
 
 SLUG = "ranks"
-TITLE = "Attention time of each rank"
+TITLE = "Attention work of each rank"
 MOST_NAMED = 16
 
 
 def draw(run: Run) -> Chart | Absent:
     ranks = run.steady.ranks
     if not ranks:
-        return Absent(SLUG, TITLE, "The run recorded no time per rank.")
+        return Absent(SLUG, TITLE, "The run recorded no work per rank.")
     most = max(rank.attention_s for rank in ranks)
     if most <= 0:
         return Absent(SLUG, TITLE, "No rank spent time on attention in the steady window.")
@@ -37,7 +37,7 @@ def draw(run: Run) -> Chart | Absent:
     ticks = [(tick, f"{tick:g} {unit}") for tick in nice_ticks(most * factor, at_most=4)]
     canvas = draw_bars(bars, ticks=ticks, left=146)
     caption = (
-        f"At the right: times the mean. The slowest rank takes {numbers.times(most / mean)} "
+        f"At the right: times the mean. The busiest rank does {numbers.times(most / mean)} "
         f"the mean of {len(ranks)}."
     )
     if len(ranks) > MOST_NAMED:

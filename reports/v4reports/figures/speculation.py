@@ -24,7 +24,7 @@ def draw(run: Run) -> Chart | Absent:
         if points:
             curves.append((phase, points))
     if not curves:
-        return Absent(SLUG, TITLE, "No draft token was offered in the steady window.")
+        return Absent(SLUG, TITLE, "No draft token was offered.")
     positions = max(points[-1][0] for _, points in curves)
     canvas = Canvas(timeplot.HEIGHT)
     axes = canvas.axes(timeplot.LEFT, 10, timeplot.RIGHT, 38)
@@ -51,5 +51,5 @@ def draw(run: Run) -> Chart | Absent:
         f"{label(PHASES, phase)}: " + ", ".join(numbers.percent(rate) for _, rate in points)
         for phase, points in curves
     )
-    caption = "Accepted ÷ offered at each draft position, steady window."
+    caption = "Accepted ÷ offered at each draft position, whole run."
     return Chart(SLUG, TITLE, caption, canvas.svg(slug=SLUG, title=TITLE, description=words))

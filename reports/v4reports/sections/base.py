@@ -31,3 +31,11 @@ class Section:
 
 
 SectionFunction = Callable[[Run], Section]
+
+
+def sentence(text: str) -> str:
+    """Upper case at the start unless a name stands there, a full stop at the end; the rest as it is."""
+    text = text.strip()
+    first = text.partition(" ")[0]
+    start = text[:1].upper() if first.isalpha() else text[:1]
+    return start + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")

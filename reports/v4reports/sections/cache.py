@@ -86,8 +86,13 @@ def pool_table(run: Run) -> Table:
             )
         )
     return Table(
-        "Pools, steady window",
-        (Column("Pool", numeric=False), Column("Size"), Column("Mean use"), Column("Peak use")),
+        "Pools",
+        (
+            Column("Pool", numeric=False),
+            Column("Size"),
+            Column("Mean use", "steady window"),
+            Column("Peak use", "whole run"),
+        ),
         tuple(rows),
     )
 

@@ -9,15 +9,6 @@ from v4reports.rundir import Dist, Run
 from v4reports.sections.base import Section
 from v4reports.tables import Cell, Table, distribution_table
 
-TOKEN_TIMES = (
-    (
-        "itl_burst_ms",
-        "ITL, bursts",
-        "gaps as the client sees them: the tokens of one verify step come together",
-    ),
-    ("itl_ms", "ITL, divided", "each step's time shared out over its tokens, so that sums are kept"),
-    ("tpot_ms", "TPOT", "(last − first token) ÷ (tokens − 1), one value per call"),
-)
 CALL_TIMES = (
     ("queue_ms", "In queue", "sent to admitted"),
     ("e2e_ms", "Whole call", "sent to last token"),
@@ -44,19 +35,39 @@ def build(run: Run) -> Section:
     resume = resume_table(run)
     if resume is not None:
         tables.append(resume)
-    judged = frozenset({"ITL, bursts" if objective_form(run) == "burst" else "ITL, divided"})
-    for caption, entries, limit in (
-        ("Time between tokens, steady window", TOKEN_TIMES, objective(run, "itl_p95_ms")),
-        ("Time of whole calls, steady window", CALL_TIMES, None),
-    ):
-        named = [
-            (Cell(name, meaning), dist)
-            for key, name, meaning in entries
-            if isinstance(dist := getattr(run.steady, key), Dist)
-        ]
-        if named:
-            tables.append(distribution_table(caption, named, first="Quantity", limit_ms=limit, judged=judged))
+    tables += [table for table in (token_table(run), call_table(run)) if table is not None]
     return Section("latency", "Latency", _lead(run), ("waits", "itl"), tuple(tables))
+
+
+def token_table(run: Run) -> Table | None:
+    """Both forms of inter-token time and TPOT, each with what it is and what it covers."""
+    one_scope = run.engine_scope == "steady window"
+    apart = "" if one_scope else f" ({run.engine_scope})"
+    entries = (
+        ("ITL, bursts", f"gaps as the client sees them: tokens of one verify step come together{apart}"),
+        ("ITL, divided", f"each step's time shared out over its tokens, so that sums are kept{apart}"),
+        ("TPOT", f"(last − first) ÷ (tokens − 1), a value per call{'' if one_scope else ' (steady window)'}"),
+    )
+    dists = (run.steady.itl_burst_ms, run.steady.itl_ms, run.steady.tpot_ms)
+    named = [(Cell(*entry), dist) for entry, dist in zip(entries, dists, strict=True) if dist is not None]
+    if not named:
+        return None
+    return distribution_table(
+        "Time between tokens" + (", steady window" if one_scope else ""),
+        named,
+        first="Quantity",
+        limit_ms=objective(run, "itl_p95_ms"),
+        judged=frozenset({"ITL, bursts" if objective_form(run) == "burst" else "ITL, divided"}),
+    )
+
+
+def call_table(run: Run) -> Table | None:
+    named = [
+        (Cell(name, meaning), dist)
+        for key, name, meaning in CALL_TIMES
+        if isinstance(dist := getattr(run.steady, key), Dist)
+    ]
+    return distribution_table("Time per call, steady window", named, first="Quantity") if named else None
 
 
 def resume_table(run: Run) -> Table | None:

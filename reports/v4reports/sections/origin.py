@@ -6,26 +6,32 @@ from collections.abc import Mapping
 
 from v4reports.names import PROVENANCE
 from v4reports.rundir import Run
-from v4reports.sections.base import Section
+from v4reports.sections.base import Section, sentence
 from v4reports.tables import Table, flattened, row, text_columns
+
+LONGEST_OPEN = 12  # a longer provenance table opens on a click; the figures name the kinds anyway
 
 
 def build(run: Run) -> Section:
-    tables = (provenance_table(run), manifest_table(run))
     lists = (
         ("Outside the measured domain", run.domain_warnings),
         ("Assumptions of this run", run.assumptions),
     )
-    lead = _lead(run)
+    sources, manifest, deployment = provenance_table(run), manifest_table(run), deployment_table(run)
+    is_long = len(sources.rows) > LONGEST_OPEN
     return Section(
         "origin",
         "What the numbers rest on",
-        lead,
-        (),
-        tuple(table for table in tables if table.rows),
-        lists=tuple((title, texts) for title, texts in lists if texts),
-        folded=tuple(table for table in (deployment_table(run),) if table.rows),
+        _lead(run),
+        tables=_filled(manifest) if is_long else _filled(sources, manifest),
+        folded=_filled(sources, deployment) if is_long else _filled(deployment),
+        lists=tuple((title, tuple(sentence(text) for text in texts)) for title, texts in lists if texts),
+        notes=("In the run directory: calls.parquet has a row per call, timeline.json opens in Perfetto.",),
     )
+
+
+def _filled(*tables: Table) -> tuple[Table, ...]:
+    return tuple(table for table in tables if table.rows)
 
 
 def provenance_table(run: Run) -> Table:

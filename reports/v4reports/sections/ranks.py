@@ -21,7 +21,7 @@ def rank_table(run: Run) -> Table:
     longest = max(max(rank.busy_s, rank.attention_s) for rank in ranks)
     rows = [
         row(
-            f"{rank.replica} / {rank.rank}" if several else str(rank.rank),
+            f"Rank {rank.replica} / {rank.rank}" if several else f"Rank {rank.rank}",
             numbers.percent(rank.utilisation),
             numbers.seconds_like(rank.busy_s, longest),
             numbers.seconds_like(rank.attention_s, longest),
@@ -34,7 +34,7 @@ def rank_table(run: Run) -> Table:
         Column("Replica / rank" if several else "Rank", numeric=False),
         Column("Used"),
         Column("Busy"),
-        Column("Attention"),
+        Column("Attention", "by tokens read"),
         Column("Decoded", "tokens"),
         Column("Prefilled", "tokens"),
     )
@@ -57,7 +57,7 @@ def _lead(run: Run) -> str:
     tokens = skew([float(rank.prefill_tokens) for rank in ranks])
     said = []
     if attention is not None:
-        said.append(f"The busiest rank spends {numbers.times(attention)} the mean on attention")
+        said.append(f"The busiest rank does {numbers.times(attention)} the mean attention work")
     if tokens is not None:
         said.append(f"the one with most prefill takes {numbers.times(tokens)} the mean of prefill tokens")
     return (

@@ -37,4 +37,4 @@ def acceptance_table(spec: Speculation) -> Table:
         Column("Offered", "tokens"),
         *(Column(str(i + 1), "position") for i in range(width)),
     )
-    return Table("Draft tokens accepted by position, steady window", columns, tuple(rows))
+    return Table("Draft tokens accepted by position, whole run", columns, tuple(rows))

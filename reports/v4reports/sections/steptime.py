@@ -18,7 +18,7 @@ def build(run: Run) -> Section:
         for kind in ordered(KINDS, run.steady.step_ms)
     ]
     if steps:
-        tables.append(distribution_table("Duration of a step, steady window", steps, first="Kind"))
+        tables.append(distribution_table(f"Duration of a step, {run.engine_scope}", steps, first="Kind"))
     figures = tuple(
         f"parts-{kind}" for kind in ("decode", "prefill", "mixed") if kind != "mixed" or kind in kinds
     )
@@ -58,12 +58,12 @@ def parts_table(run: Run, kinds: list[str]) -> Table:
         *(Column(label(KINDS, kind), "share, time") for kind in kinds),
         Column("Rests on", numeric=False),
     )
-    return Table("Step time by part, steady window", columns, tuple(rows), total=True)
+    return Table(f"Step time by part, {run.engine_scope}", columns, tuple(rows), total=True)
 
 
 def _lead(run: Run, kinds: list[str]) -> str:
     if not kinds:
-        return "No step ran in the steady window."
+        return "No step ran."
     by_kind = run.steady.parts_by_kind_s
     total = sum(sum(by_kind[kind].values()) for kind in kinds)
     said = []
