@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from v4traces.arrays import filled, to_numpy, valid
 from v4traces.errors import TraceError
 from v4traces.schema import COLUMN_NAMES, COLUMNS, Column
 
@@ -57,7 +58,7 @@ def conform(values: pa.ChunkedArray, column: Column, file: str) -> pa.ChunkedArr
                 f" {column.type} ({reason}). Write the column as {column.type}."
             ) from None
     if values.null_count and not column.nullable:
-        row = int(pc.index(values.is_null(), True).as_py())
+        row = int(np.argmin(valid(values)))
         raise TraceError(
             f"{file}, row {row}, column {column.name!r}: the value is null, but every call must have one."
             " Fill it in or drop the call."
@@ -67,8 +68,7 @@ def conform(values: pa.ChunkedArray, column: Column, file: str) -> pa.ChunkedArr
 
 def field_numbers(structs: pa.Array, name: str, null: int) -> NDArray[np.int64]:
     """A number of each struct, `null` where the struct or the number is missing."""
-    values = pc.struct_field(structs, name).fill_null(null)
-    return np.asarray(values.to_numpy(zero_copy_only=False)).astype(np.int64)
+    return filled(pc.struct_field(structs, name), null, np.int64)
 
 
 class Columns:
@@ -90,20 +90,14 @@ class Columns:
         values = self._get(name)
         if values is None:
             return self._constant(null, dtype)
-        if values.null_count:
-            filler = bool(null) if pa.types.is_boolean(values.type) else null
-            empty = values.is_null().to_numpy()
-            array = values.fill_null(filler).to_numpy().astype(dtype)
-            array[empty] = null
-            return np.asarray(array)
-        return np.asarray(values.to_numpy()).astype(dtype, copy=False)
+        return filled(values, null, dtype)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Where the column has a value."""
         values = self._get(name)
         if values is None:
             return self._constant(False, np.bool_)
-        return np.asarray(values.is_valid().to_numpy())
+        return valid(values)
 
     def codes(self, name: str) -> tuple[NDArray[np.int32], list[str]]:
         """A string column as codes and names, in order of first appearance; -1 for null."""
@@ -115,7 +109,7 @@ class Columns:
         merged = values.unify_dictionaries().combine_chunks()
         if isinstance(merged, pa.ChunkedArray):  # older pyarrow keeps a single chunk wrapped
             merged = merged.chunk(0)
-        codes = merged.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+        codes = filled(merged.indices, -1, np.int32)
         names = merged.dictionary.to_pylist()
         # A dictionary may hold names out of order or unused; order of appearance is what repeats.
         used, first = np.unique(codes, return_index=True)
@@ -140,7 +134,7 @@ class Columns:
             return np.zeros(self._n + 1, dtype=np.int64), None
         flat = pa.concat_arrays([chunk.flatten() for chunk in values.chunks])
         offsets = np.zeros(self._n + 1, dtype=np.int64)
-        np.cumsum(pc.list_value_length(values).fill_null(0).to_numpy(), out=offsets[1:])
+        np.cumsum(filled(pc.list_value_length(values), 0, np.int64), out=offsets[1:])
         return offsets, flat
 
     def structs(self, name: str) -> pa.Array | None:
@@ -160,7 +154,7 @@ class Columns:
         names = encoded.dictionary.to_pylist()
         if encoded.null_count:
             raise TraceError(f"{file}, column {name!r}: a kind is null. Legal kinds: {', '.join(legal)}.")
-        kinds: NDArray[np.int8] = self._legal(names, legal, name, file)[encoded.indices.to_numpy()]
+        kinds: NDArray[np.int8] = self._legal(names, legal, name, file)[to_numpy(encoded.indices)]
         return kinds
 
     @staticmethod

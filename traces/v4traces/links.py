@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from v4traces.arrays import filled, from_values
 from v4traces.columns import Columns, field_numbers
 from v4traces.laws import Finding
 
@@ -29,7 +30,7 @@ class CallIndex:
         findings: list[Finding],
     ) -> None:
         self.session, self.turn, self.file, self.findings = session, turn, file, findings
-        self._names = pa.array(names, pa.string())
+        self._names = from_values(names, pa.string())
         keys = self._key(session.astype(np.int64), turn)
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
@@ -47,8 +48,8 @@ class CallIndex:
         column: str,
     ) -> NDArray[np.int64]:
         """Row index of each named call; -1, and a finding, where `rows` name one that is not earlier."""
-        code = np.asarray(pc.index_in(names, self._names).fill_null(-1).to_numpy(zero_copy_only=False))
-        session = code.astype(np.int64)[sessions] if len(names) else sessions.astype(np.int64)
+        code = filled(pc.index_in(names, self._names), -1, np.int64)
+        session = code[sessions] if len(names) else sessions.astype(np.int64)
         keys = self._key(session, turns)
         at = np.minimum(np.searchsorted(self._sorted, keys), self._sorted.size - 1)
         found = self._order[at]
@@ -104,7 +105,7 @@ def parents(columns: Columns, calls: CallIndex, n: int) -> NDArray[np.int64]:
     if rows.size:
         turns = columns.numbers("parent_turn", 0, np.int64)[rows]
         parent[rows] = calls.resolve(
-            rows, session[rows], pa.array(names, pa.string()), turns, "parent_session"
+            rows, session[rows], from_values(names, pa.string()), turns, "parent_session"
         )
     return parent
 
@@ -128,7 +129,7 @@ def after(columns: Columns, calls: CallIndex, n: int) -> tuple[NDArray[np.int64]
         owner = np.repeat(np.arange(n), np.diff(offsets))
         place = result[owner] + (np.arange(owner.size) - offsets[owner])
         encoded = pc.struct_field(flat, "session_id").dictionary_encode()
-        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+        codes = filled(encoded.indices, -1, np.int32)
         rows[place] = calls.resolve(
             owner, codes, encoded.dictionary, field_numbers(flat, "turn", -1), "after"
         )

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from v4traces.arrays import from_values
 from v4traces.errors import TraceError
 from v4traces.files import whole_file
 from v4traces.read import load
@@ -94,8 +94,8 @@ def _table(rows: list[CallRow], first_row: int) -> pa.Table:
     for column in COLUMNS:
         values = [getattr(row, column.name) for row in rows]
         try:
-            arrays.append(_array(values, column.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            arrays.append(from_values(values, column.type))
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
             at, value = _culprit(values, column.type)
             raise TraceError(
                 f"row {first_row + at}, column {column.name!r}: the value {value!r} does not fit"
@@ -107,27 +107,7 @@ def _table(rows: list[CallRow], first_row: int) -> pa.Table:
 def _culprit(values: list[Any], kind: pa.DataType) -> tuple[int, Any]:
     for at, value in enumerate(values):
         try:
-            _array([value], kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            from_values([value], kind)
+        except (TypeError, ValueError, OverflowError, AttributeError):
             return at, value
     return 0, values[0]
-
-
-def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Like `pa.array`, but structs are tuples by position: no dict is built per entry."""
-    if pa.types.is_list(kind):
-        lengths = np.fromiter((0 if v is None else len(v) for v in values), np.int64, len(values))
-        offsets = np.zeros(len(values) + 1, dtype=np.int32)
-        np.cumsum(lengths, out=offsets[1:])
-        flat = _array([entry for value in values if value is not None for entry in value], kind.value_type)
-        empty = pa.array([value is None for value in values], pa.bool_())
-        return pa.ListArray.from_arrays(pa.array(offsets), flat, type=kind, mask=empty)
-    if pa.types.is_struct(kind):
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        parts = [
-            _array([None if value is None else value[i] for value in values], field.type)
-            for i, field in enumerate(fields)
-        ]
-        empty = pa.array([value is None for value in values], pa.bool_())
-        return pa.StructArray.from_arrays(parts, fields=fields, mask=empty)
-    return pa.array(values, kind)
