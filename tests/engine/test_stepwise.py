@@ -25,14 +25,14 @@ def traces(draw: st.DrawFn) -> list[CallRow]:
     rows: list[CallRow] = []
     shared = draw(st.sampled_from([0, 300, 1024]))
     arrival = 0.0
-    for session in range(draw(st.integers(1, 5))):
+    for session in range(draw(st.integers(1, 7))):
         name = f"s{session}"
         arrival += draw(st.sampled_from([0, 0, 1, 5])) * _TICK_S
         previous: list[CallRow] = []
         for turn in range(draw(st.integers(1, 4))):
-            output = draw(st.integers(1, 40))
+            output = draw(st.one_of(st.integers(1, 40), st.integers(200, 900)))
             priority = draw(st.sampled_from([0, 0, 0, 1]))
-            asked = draw(st.sampled_from([None, output, 64, 4096]))
+            asked = draw(st.sampled_from([None, output, output + 64, 4096]))
             if not previous:
                 fork = draw(st.booleans()) and rows
                 parent = draw(st.sampled_from(rows)) if fork else None
@@ -102,13 +102,14 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
             f"engine.chunked_prefill_tokens={draw(st.sampled_from([512, 2048])) * dp}",
             f"engine.prefill_decode_interval={draw(st.sampled_from([0, 0, 2]))}",
             f"engine.schedule_policy={draw(st.sampled_from(['fcfs', 'lpm']))}",
+            f"engine.conservativeness={draw(st.sampled_from([0.0, 0.0, 1.0]))}",
         ]
         if not drafts and draw(st.booleans()):
             sets.append("engine.mixed_chunk=true")
     return {
         "sets": sets,
         "dp": dp,
-        "kv_tokens": draw(st.sampled_from([4096, 8192, 1 << 17])),
+        "kv_tokens": draw(st.sampled_from([4096, 5120, 8192, 1 << 17])),
         "swa_tokens": draw(st.sampled_from([4096, 1 << 17])),
         "slots": draw(st.sampled_from([1, 3, 64])),
         "cost": draw(st.sampled_from(_COSTS)),

@@ -280,8 +280,7 @@ class Replica:
                 steps = min(steps, rank.steps_to_next_finish())
             if rank.last_arrival_ns > self._visible_ns:
                 return 1  # it will be seen at the next boundary
-            if rank.waiting or rank.memory is not None:
-                steps = min(steps, self.scheduler.quiet_steps(rank, now))
+            steps = min(steps, self.scheduler.quiet_steps(rank))
         if steps > 4:
             # Work beyond the next known event would mostly be cut off again.
             horizon = (self.env.peek() - now) / self._last_step_ns + 3
@@ -375,9 +374,20 @@ class Replica:
         pages = (block.contexts[:, steps - 1] + (self.lookahead + page - 1)) // page
         held = (batch.per_rank_sum(pages) * page).tolist()
         for rank in active:
-            if held[rank.index] != rank.decode_alloc:
-                rank.owner.make_kv_room(held[rank.index] - rank.decode_alloc)
+            grown = held[rank.index] - rank.decode_alloc
+            if grown > rank.owner.kv.free:
+                # Something must be evicted on the way: take the growth as single steps would.
+                self._grow_stepwise(rank, block.contexts[batch.row_slice(rank.index), :steps])
+            elif grown:
                 rank.set_decode_alloc(held[rank.index])
+
+    def _grow_stepwise(self, rank: Rank, contexts: NDArray[np.int64]) -> None:
+        page = rank.page_tokens
+        totals = ((contexts + (self.lookahead + page - 1)) // page).sum(axis=0) * page
+        for total in np.unique(totals).tolist():
+            if total > rank.decode_alloc:
+                rank.owner.make_kv_room(total - rank.decode_alloc)
+                rank.set_decode_alloc(total)
 
     def _observe_tokens(self, block: _Block, active: list[Rank], durations: NDArray[np.int64]) -> None:
         batch, steps = self.batch, block.steps

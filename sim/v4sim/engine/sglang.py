@@ -58,8 +58,7 @@ class Memory:
 
     ratio: NewTokenRatio
     pause: int = 0  # rounds left in which no prefill is tried
-    kv_deficit: float = 0.0  # by how much the head of the queue missed the estimate
-    growth: float = 0.0  # how fast that can shrink, per decode step
+    quiet_steps: int = ENDLESS  # decode steps for which the last plan stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +95,10 @@ class SGLangRules:
 
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
         memory = self.memory(rank)
-        memory.kv_deficit = 0.0
+        memory.quiet_steps = ENDLESS
         if memory.pause > 0 and rank.decoding:
             memory.pause -= 1
+            memory.quiet_steps = 1
             return []
         if not rank.waiting and not rank.prefilling:
             return []
@@ -153,9 +153,10 @@ class SGLangRules:
             take = extend
             if total >= room:
                 reason = "kv"
-                memory = self.memory(rank)
-                memory.kv_deficit = total - room
-                memory.growth = budget.growth_per_step()
+                # The estimate relaxes with every step; until the shortfall is gone nothing changes.
+                growth = budget.growth_per_step()
+                if growth > 0.0:
+                    self.memory(rank).quiet_steps = int((total - room) / growth) + 1
             elif self._window_peak(call, extend, budget) >= owner.swa_available:
                 reason = "swa"
             else:
@@ -235,17 +236,8 @@ class SGLangRules:
     def _generated(self, rank: Rank, call: Call) -> int:
         return call.emitted_at(rank.clock)
 
-    def quiet_steps(self, rank: Rank, now_ns: int) -> int:
-        memory = self.memory(rank)
-        if memory.pause > 0:
-            return 1
-        if not rank.waiting:
-            return ENDLESS
-        if memory.kv_deficit > 0.0:
-            if memory.growth <= 0.0:
-                return ENDLESS
-            return int(memory.kv_deficit / memory.growth) + 1
-        return ENDLESS
+    def quiet_steps(self, rank: Rank) -> int:
+        return self.memory(rank).quiet_steps
 
     def after_decode(self, rank: Rank, steps: int) -> None:
         self.memory(rank).ratio.step(steps)

@@ -19,6 +19,14 @@ from v4sim.engine.call import Call
 from v4sim.engine.rank import Rank
 
 
+@dataclass(slots=True)
+class Memory:
+    """What the rules remember between steps of one rank."""
+
+    preempted: bool = False  # in the step that is being planned: nobody is admitted in it
+    quiet_steps: int = ENDLESS
+
+
 @dataclass(frozen=True, slots=True)
 class VLLMRules:
     """Options as resolved for one rank."""
@@ -35,12 +43,25 @@ class VLLMRules:
     reorders: bool = False
     keeps_output: bool = True
 
+    def memory(self, rank: Rank) -> Memory:
+        if rank.memory is None:
+            rank.memory = Memory()
+        memory: Memory = rank.memory
+        return memory
+
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
-        if not rank.waiting and not rank.prefilling:
-            return []
+        memory = self.memory(rank)
+        chunks: list[Chunk] = []
+        if rank.waiting or rank.prefilling:
+            chunks = self._fill(rank, memory, now_ns, visible_ns)
+        # Free blocks only shrink while nobody leaves, so a blocked head stays blocked.
+        memory.quiet_steps = 1 if memory.preempted else ENDLESS
+        memory.preempted = False
+        return chunks
+
+    def _fill(self, rank: Rank, memory: Memory, now_ns: int, visible_ns: int) -> list[Chunk]:
         budget = self.max_batched_tokens - len(rank.decoding) * (1 + self.draft_tokens)
         chunks: list[Chunk] = []
-        preempted = False
         for call in list(rank.prefilling):
             take = self._cut(call.prefill_left, budget)
             if take <= 0:
@@ -48,7 +69,6 @@ class VLLMRules:
             while not rank.try_extend(call, take):
                 victim = self._newest(rank)
                 self._preempt(rank, victim)
-                preempted = True
                 chunks = [chunk for chunk in chunks if chunk.call is not victim]
                 if victim is call:
                     break
@@ -56,7 +76,7 @@ class VLLMRules:
                 break
             chunks.append(self._chunk(call, take))
             budget -= take
-        if rank.waiting and not preempted:
+        if rank.waiting and not memory.preempted:
             self._admit(rank, chunks, budget, now_ns, visible_ns)
         return chunks
 
@@ -119,6 +139,7 @@ class VLLMRules:
         return rank.decoding[-1]
 
     def _preempt(self, rank: Rank, victim: Call) -> None:
+        self.memory(rank).preempted = True
         rank.retract(victim, self.decode_alloc_tokens(1), keep=True, to_front=True)
 
     # -- decode ---------------------------------------------------------------------------------
@@ -137,9 +158,8 @@ class VLLMRules:
             self._preempt(rank, victim)
         return True
 
-    def quiet_steps(self, rank: Rank, now_ns: int) -> int:
-        # Free blocks only shrink while nobody leaves, so a blocked head stays blocked.
-        return ENDLESS
+    def quiet_steps(self, rank: Rank) -> int:
+        return self.memory(rank).quiet_steps
 
     def after_decode(self, rank: Rank, steps: int) -> None:
         return
