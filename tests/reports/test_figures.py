@@ -70,9 +70,7 @@ def test_figures_repeat_byte_for_byte_whatever_the_users_settings(run: Run) -> N
             return [figures.draw(name, run) for name in figures.FIGURES]
 
     first = draw_all()
-    with matplotlib.rc_context(
-        {"axes.grid": True, "font.size": 30, "lines.linewidth": 9, "text.color": "red"}
-    ):
+    with matplotlib.rc_context({"font.weight": "bold", "path.sketch": (1, 100, 2), "text.usetex": True}):
         assert draw_all() == first
 
 
