@@ -84,6 +84,19 @@ def test_ids_depend_on_the_salt_and_repeat_for_equal_ones(kind, run_import, json
     assert not (names[0] & names[2] | names[2] & names[4] | names[0] & names[4])
 
 
+def test_without_a_salt_of_ones_own_ids_cannot_be_guessed_from_public_facts(run_import, json_file, weka):
+    """The same lengths of tools and system prompt, and the same private model, in two sources."""
+    sources = [
+        json_file(weka.session([weka.call(0, [1], out=n, model="acme")]), name=f"{n}.json") for n in (1, 2)
+    ]
+    one, two = (run_import("weka", source) for source in sources)
+    assert one.group_names != two.group_names
+    assert one.model_names != two.model_names
+    # Within one import they do meet.
+    both = run_import("weka", *sources)
+    assert both.group.tolist() == both.model.tolist() == [0, 0]
+
+
 @pytest.mark.parametrize(
     "name",
     [

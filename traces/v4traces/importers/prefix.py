@@ -83,8 +83,7 @@ class _Edge:
         at = bisect_left(self.stops, depth)
         below = _Edge(self.blocks, self.stop, self.owners[-1])
         below.children = self.children
-        beyond = at + 1 if self.stops[at] == depth else at
-        below.stops, below.owners = self.stops[beyond:], self.owners[beyond:]
+        below.stops, below.owners = self.stops[at:], self.owners[at:]
         self.stops, self.owners = [*self.stops[:at], depth], self.owners[: at + 1]
         self.stop = depth
         self.children = {int(self.blocks[depth]): below}
