@@ -32,6 +32,7 @@ from v4sim.metrics.calls_file import calls_table, read_calls, write_calls
 if TYPE_CHECKING:
     from v4sim.metrics.calls import Calls
     from v4sim.metrics.summary import Summary
+    from v4sim.results import RunResult
 
 SCHEMA_VERSION = 1
 RESULT, CALLS, TIMELINE, REPORT = "result.json", "calls.parquet", "timeline.json", "report.html"
@@ -48,7 +49,8 @@ class StoredRun:
 
 
 def write_run(
-    summary: Summary,
+    result: RunResult,
+    metrics: Summary,
     manifest: Mapping[str, Any],
     out_dir: Path,
     force: bool = False,
@@ -56,19 +58,28 @@ def write_run(
 ) -> Path:
     """Write a run directory and return it.
 
-    `finish` is called with the directory while it is still hidden: a report written there appears
-    together with the rest. Raises RunError if `out_dir` may not be written.
+    `metrics` is what `summarise(result, ...)` made. `finish` is called with the directory while it is still
+    hidden: a report written there appears together with the rest. Raises RunError if `out_dir` may not
+    be written.
     """
     from v4sim.timeline import timeline_json
 
     with new_directory(out_dir, force) as hidden:
-        result = {"schema_version": SCHEMA_VERSION, "manifest": manifest, **summary.tree}
-        (hidden / RESULT).write_bytes(result_json(result))
-        write_calls(calls_table(summary.calls, summary.trace, summary.tasks.of_call), hidden / CALLS)
-        (hidden / TIMELINE).write_bytes(timeline_json(summary))
+        (hidden / RESULT).write_bytes(result_json(result_object(metrics, manifest)))
+        table = calls_table(metrics.calls, metrics.trace, metrics.tasks.of_call)
+        write_calls(table, hidden / CALLS)
+        timeline = timeline_json(metrics.calls, metrics.trace.session_names, result, metrics.steady)
+        (hidden / TIMELINE).write_bytes(timeline)
         if finish is not None:
             finish(hidden)
     return out_dir
+
+
+def result_object(metrics: Summary, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of result.json as it is written and printed."""
+    found = plain({"schema_version": SCHEMA_VERSION, "manifest": manifest, **metrics.tree})
+    assert isinstance(found, dict)
+    return found
 
 
 def read_run(run_dir: Path) -> StoredRun:
@@ -161,10 +172,10 @@ def _take_name(hidden: Path, target: Path) -> None:
 
 
 def result_json(result: Mapping[str, Any]) -> bytes:
-    """Sorted keys, one line per top-level key, 12 significant digits, null for what is not finite."""
+    """The bytes of a `result_object`: sorted keys, one line per top-level key."""
     lines = [
-        f"{json.dumps(key)}: {json.dumps(plain(result[key]), sort_keys=True, allow_nan=False)}"
-        for key in sorted(result)
+        f"{json.dumps(key)}: {json.dumps(value, sort_keys=True, allow_nan=False)}"
+        for key, value in sorted(result.items())
     ]
     return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 

@@ -5,8 +5,8 @@ one slice from reaching the replica to its last token, with slices for queue, pr
 Counters show KV use and calls running and queued per rank.
 
 Size is capped: at most `CALLS_SHOWN` calls, those that reach a replica first in the steady window (the
-start of the run where it has too few), and `SAMPLES_SHOWN` samples per counter. What was left out is said
-in `otherData`.
+start of the run where it has too few), `STEPS_SHOWN` step slices beside them, and `SAMPLES_SHOWN` samples
+per counter. What was left out is said in `otherData`.
 Units of the format: microseconds.
 """
 
@@ -21,41 +21,58 @@ import numpy as np
 
 from v4sim.metrics.calls import Calls, Int64s
 from v4sim.metrics.window import Window
+from v4sim.results import RunResult
 
 CALLS_SHOWN = 3000
 SAMPLES_SHOWN = 400
-LANES_PER_RANK = 1000  # thread ids of a rank start at a multiple of this
+STEPS_SHOWN = 6000
+STEPS_THREAD = 1
+LANES_PER_RANK = 1000  # thread ids of rank r start at (r + 1) times this
 
 Event = dict[str, Any]
+Block = tuple[int, int, int, str, int, int]  # replica, start, end, kind, decode rows, prefill tokens
 
 
-def timeline_json(
-    calls: Calls,
-    session_names: Sequence[str],
-    series: Mapping[str, Any],
-    ranks: Sequence[tuple[int, int]],
-    window: Window,
-) -> bytes:
-    """The file's bytes. `series` maps a name to [rank][sample] beside `t_ns`; `ranks` are (replica, rank)."""
+def timeline_json(calls: Calls, session_names: Sequence[str], result: RunResult, window: Window) -> bytes:
+    """The file's bytes: calls and steps of one stretch of the run, counters over all of it."""
+    ranks = [(rank.replica, rank.rank) for rank in result.ranks]
     shown = choose_calls(calls, window)
-    events = [*_process_names(ranks), *_call_events(calls, shown, session_names), *_counters(series, ranks)]
+    steps = _steps_beside(calls, shown, result)
+    events = [
+        *_process_names(ranks),
+        *_step_events(steps),
+        *_call_events(calls, shown, session_names),
+        *_counters(result.series, ranks),
+    ]
     reached = int((calls["queued_ns"] >= 0).sum())
-    return json.dumps(
-        {
-            "displayTimeUnit": "ms",
-            "otherData": {
-                "calls_shown": len(shown),
-                "calls_served": reached,
-                "calls_injected": len(calls),
-                "calls_cap": CALLS_SHOWN,
-                "samples_cap": SAMPLES_SHOWN,
-                "note": _note(calls, shown, reached),
-            },
-            "traceEvents": events,
-        },
-        sort_keys=True,
-        separators=(",", ":"),
-    ).encode()
+    other = {
+        "calls_shown": len(shown),
+        "calls_served": reached,
+        "calls_injected": len(calls),
+        "calls_cap": CALLS_SHOWN,
+        "step_slices_shown": len(steps),
+        "step_slices_recorded": len(result.blocks),
+        "step_slices_not_recorded": result.blocks_dropped,
+        "step_slices_cap": STEPS_SHOWN,
+        "samples_cap": SAMPLES_SHOWN,
+        "note": _note(calls, shown, reached),
+    }
+    found = {"displayTimeUnit": "ms", "otherData": other, "traceEvents": events}
+    return json.dumps(found, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _steps_beside(calls: Calls, shown: Int64s, result: RunResult) -> list[Block]:
+    """The recorded step slices from the first shown call on, up to the cap."""
+    since = int(calls["queued_ns"][shown[0]]) if len(shown) else 0
+    return [block for block in result.blocks if block[2] >= since][:STEPS_SHOWN]
+
+
+def _step_events(steps: Sequence[Block]) -> Iterator[Event]:
+    for replica in sorted({block[0] for block in steps}):
+        yield _metadata("thread_name", replica, STEPS_THREAD, "steps")
+    for replica, start, end, kind, rows, tokens in steps:
+        args = {"decode_rows": rows, "prefill_tokens": tokens}
+        yield _slice(kind, "step", replica, STEPS_THREAD, start, end, args)
 
 
 def choose_calls(calls: Calls, window: Window) -> Int64s:
@@ -104,7 +121,7 @@ def _call_events(calls: Calls, shown: Int64s, session_names: Sequence[str]) -> I
         {(pid, _tid(rank, lane)) for pid, rank, lane in zip(pids, rank_of, lanes, strict=True)}
     ):
         rank, lane = divmod(tid, LANES_PER_RANK)
-        yield _metadata("thread_name", pid, tid, f"rank {rank}, lane {lane}")
+        yield _metadata("thread_name", pid, tid, f"rank {rank - 1}, lane {lane}")
     classes, done = calls.event_class, calls.done
     sessions, turns = column("session"), column("turn")
     prompts, outputs = column("prompt_tokens"), column("output_tokens")
@@ -128,7 +145,7 @@ def _call_events(calls: Calls, shown: Int64s, session_names: Sequence[str]) -> I
 
 
 def _tid(rank: int, lane: int) -> int:
-    return rank * LANES_PER_RANK + lane
+    return (rank + 1) * LANES_PER_RANK + lane
 
 
 def _slice(name: str, cat: str, pid: int, tid: int, start: int, end: int, args: Event | None) -> Event:
@@ -155,16 +172,12 @@ def assign_lanes(owners: Sequence[tuple[int, int]], starts: Sequence[int], ends:
 
 
 def _counters(series: Mapping[str, Any], ranks: Sequence[tuple[int, int]]) -> Iterator[Event]:
-    if "t_ns" not in series:
-        return
     times = np.asarray(series["t_ns"])
     chosen = np.unique(np.linspace(0, len(times) - 1, min(len(times), SAMPLES_SHOWN)).astype(np.int64))
     moments = (times[chosen] / 1e3).tolist()
     for name in sorted(set(series) - {"t_ns"}):
         values = np.asarray(series[name])
-        if values.ndim != 2 or values.shape != (len(ranks), len(times)):
-            continue
-        for (replica, rank), samples in zip(ranks, values[:, chosen].tolist(), strict=True):
+        for (replica, rank), samples in zip(ranks, values[chosen].T.tolist(), strict=True):
             label = f"{name}, rank {rank}"
             for moment, value in zip(moments, samples, strict=True):
                 yield {"ph": "C", "name": label, "pid": replica, "ts": moment, "args": {"value": value}}

@@ -7,10 +7,12 @@ Units are the caller's: `per` converts them (1e6 makes milliseconds of nanosecon
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from v4sim.metrics.histogram import LogHistogram
 
 QUANTILES: tuple[tuple[str, float], ...] = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99))
 NS_PER_MS = 1e6
@@ -19,13 +21,20 @@ NS_PER_S = 1e9
 Dist = dict[str, Any]
 
 
-class Histogram(Protocol):
-    """What is read of a `LogHistogram`."""
-
-    count: int
-    mean: float
-
-    def quantile(self, q: float) -> float: ...
+def of_histogram(histogram: LogHistogram) -> Dist:
+    """The distribution of a histogram of nanoseconds, in milliseconds; percentiles to the width of a bin."""
+    count = histogram.count
+    if not count:
+        return {"count": 0}
+    dist: Dist = {
+        "count": count,
+        "mean": histogram.mean / NS_PER_MS,
+        "min": histogram.min / NS_PER_MS,
+        "max": histogram.max / NS_PER_MS,
+    }
+    for name, q in QUANTILES:
+        dist[name] = histogram.quantile(q) / NS_PER_MS
+    return dist
 
 
 def quantile_of_sorted(values: NDArray[Any], q: float) -> float:

@@ -2,8 +2,12 @@
 
 A task is what the trace's `task_id` says, otherwise one root session with the sub-agents it started
 (`TraceTable.task_of_row`); every replayed copy of a session is a task of its own. It is finished when
-every call that the trace holds for it completed, and belongs to the window in which its last token falls.
-Its time runs from sending its first call to its last token, tools and people included.
+every call that the trace holds for it completed; `completed` counts tasks whose last token falls into the
+window. Its time runs from sending its first call to its last token, tools and people included.
+
+Tasks of agents can outlast any window, and those that end inside a short one are the short ones. So rates
+and costs per task count a finished task by the part of its GPU time that lies in the window (`equivalent`);
+over the whole run that is the number of finished tasks.
 
 GPU-seconds of a task are its calls' shares of step time (attributed), wherever they fall: idle capacity
 is not in them. Cache bytes are the peak KV of each of its sessions, summed: what it would pin if all were
@@ -17,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from v4sim.metrics.bootstrap import SessionBootstrap
 from v4sim.metrics.calls import Bools, Calls, Int64s, dense_codes
 from v4sim.metrics.dist import NS_PER_S, of_values
 from v4sim.metrics.window import Window
@@ -79,34 +83,44 @@ class Tasks:
         return (self.start_ns < window.end_ns) & (self.end_ns >= window.start_ns)
 
 
+def work_shares(tasks: Tasks, calls: Calls, window: Window) -> NDArray[np.float64]:
+    """Per finished task, the part of its GPU time inside the window; 0 for others.
+
+    A call's GPU time is spread evenly from its admission to its last token.
+    """
+    used = np.where(calls.completed, np.clip(calls["gpu_share_ns"], 0, None), 0)
+    inside = window.share_of(calls["admit_ns"], calls["last_token_ns"]) * used
+    inside_of_task = np.bincount(tasks.of_call, weights=inside, minlength=len(tasks))
+    total = np.bincount(tasks.of_call, weights=used, minlength=len(tasks))
+    # A task without any GPU time (it cannot have finished) divides by 1.
+    return np.where(tasks.finished, inside_of_task / np.maximum(total, 1.0), 0.0)
+
+
 def tasks_entry(
-    tasks: Tasks, window: Window, gpus_per_replica: int, kv_bytes_per_token: float | None
+    tasks: Tasks, calls: Calls, window: Window, gpus_per_replica: int, kv_bytes_per_token: float | None
 ) -> dict[str, Any]:
-    """The `tasks` entry of METRICS. Figures per task are absent when none ended in the window."""
+    """The `tasks` entry of METRICS. Figures per task are absent when no task did anything in the window."""
     ended = tasks.ended_in(window)
-    completed = int(ended.sum())
+    done = work_shares(tasks, calls, window)
+    equivalent = float(done.sum())
     entry: dict[str, Any] = {
         "count": int(tasks.active_in(window).sum()),
-        "completed": completed,
+        "completed": int(ended.sum()),
+        "equivalent": equivalent,
         "e2e_s": of_values((tasks.end_ns - tasks.start_ns)[ended], NS_PER_S),
     }
     if window.length_ns > 0:
-        entry["per_hour"] = completed / (window.length_ns / 3.6e12)
-    if completed:
-        entry["gpu_seconds_per_task"] = (
-            tasks.gpu_share_ns[ended].sum().item() * gpus_per_replica / 1e9 / completed
-        )
-        entry["calls_per_task"] = tasks.calls[ended].sum().item() / completed
+        entry["per_hour"] = equivalent / (window.length_ns / 3.6e12)
+    if equivalent > 0.0:
+        gpu_seconds = tasks.gpu_share_ns * (gpus_per_replica / 1e9)
+        entry["gpu_seconds_per_task"] = float((gpu_seconds * done).sum()) / equivalent
+        entry["calls_per_task"] = float((tasks.calls * done).sum()) / equivalent
         if kv_bytes_per_token is not None:
-            tokens = tasks.kv_peak_tokens[ended].sum().item()
-            entry["cache_bytes_per_task"] = tokens * kv_bytes_per_token / completed
-        if (tasks.success[ended] >= 0).all():
-            entry["successful"] = int((tasks.success[ended] == 1).sum())
+            cached = float((tasks.kv_peak_tokens * done).sum())
+            entry["cache_bytes_per_task"] = cached * kv_bytes_per_token / equivalent
+    if ended.any() and (tasks.success[ended] >= 0).all():
+        entry["successful"] = int((tasks.success[ended] == 1).sum())
     return entry
-
-
-def task_bootstrap(tasks: Tasks, seed: int) -> SessionBootstrap | None:
-    return SessionBootstrap.over(tasks.of_call, len(tasks), seed)
 
 
 def _summed(code: Int64s, values: Int64s, count: int) -> Int64s:

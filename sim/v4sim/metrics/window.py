@@ -1,10 +1,11 @@
 """Which part of a run counts: the steady window, declared and said.
 
-Default rule: the load is steady from the first moment at which as many root sessions are alive as the
-workload keeps alive (at once, when it keeps no fixed number) until the last root session starts, because
-after that the run drains. The first 10 % of that stretch are dropped as warm-up of the caches. When
-the stretch holds less than a fifth of the calls (few sessions, or all of them started together), the window
-is instead the run without the first and last 10 % of its simulated time. `--window A:B` overrides both.
+Default rule, closed loop: from the first moment at which as many root sessions are alive as the workload
+keeps alive to the last at which nine tenths of them are: after that the run drains, and in agent traces,
+whose longest sessions last days, draining can take most of the simulated time. Open loop: from the first
+root session's start to the last one's. The first 10 % of that stretch are dropped as warm-up of the caches.
+When what is left holds less than a tenth of the calls, the window is the run without the first and last
+10 % of its simulated time. `--window A:B` overrides both.
 
 Latencies, tokens and hits count calls *sent* inside the window, whenever they end, so that slow calls are
 not cut off. Rates and time count what happens inside it. Tasks count where they end.
@@ -27,7 +28,8 @@ from v4traces.table import TraceTable
 
 WARM_UP = 0.10
 TRIM = 0.10
-FEWEST_SHARE = 0.20
+FULL_ENOUGH = 0.90
+FEWEST_SHARE = 0.10
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +121,47 @@ def root_starts_and_ends(calls: Calls, table: TraceTable, end_ns: int) -> tuple[
     return start[root], end[root]
 
 
+def mean_alive(calls: Calls, table: TraceTable, end_ns: int, window: Window) -> float | None:
+    """Root sessions alive, averaged over the window's time; None over no time."""
+    starts, ends = root_starts_and_ends(calls, table, end_ns)
+    if window.length_ns <= 0:
+        return None
+    inside = np.minimum(ends, window.end_ns) - np.maximum(starts, window.start_ns)
+    return float(np.clip(inside, 0, None).sum() / window.length_ns)
+
+
 def _steady_stretch(calls: Calls, table: TraceTable, alive_target: int | None, end_ns: int) -> Window | None:
     starts, ends = root_starts_and_ends(calls, table, end_ns)
     if not len(starts):
         return None
-    filled = _filled_at(starts, ends, alive_target) if alive_target else int(starts.min())
-    drains = int(starts.max())
-    if filled is None or filled >= drains:
-        return None
-    begin = filled + round(WARM_UP * (drains - filled))
-    sessions = f"{alive_target} sessions are alive" if alive_target else "the first session starts"
-    return Window(begin, drains, f"from when {sessions} to the start of the last session, less 10 % warm-up")
+    if alive_target is None:
+        stretch = int(starts.min()), int(starts.max())
+        words = "from the start of the first session to that of the last"
+    else:
+        full = _full_load(starts, ends, alive_target)
+        if full is None:
+            return None
+        stretch = full
+        words = f"while at least {FULL_ENOUGH:.0%} of the {alive_target} sessions are alive"
+    begin = stretch[0] + round(WARM_UP * (stretch[1] - stretch[0]))
+    return Window(begin, stretch[1], f"{words}, less the first 10 % as warm-up")
 
 
-def _filled_at(starts: Int64s, ends: Int64s, target: int) -> int | None:
-    """The first moment at which `target` root sessions are alive; ends count before starts at a tie."""
+def _full_load(starts: Int64s, ends: Int64s, target: int) -> tuple[int, int] | None:
+    """From when `target` sessions are alive to when fewer than nine tenths of them are, for good.
+
+    At equal times ends count before starts: a session that takes over from another adds none.
+    """
     moments = np.concatenate([ends, starts])
     change = np.concatenate([np.full(len(ends), -1), np.full(len(starts), 1)])
     order = np.lexsort((change, moments))
-    reached = np.flatnonzero(np.cumsum(change[order]) >= target)
-    return int(moments[order][reached[0]]) if len(reached) else None
+    moments, alive = moments[order], np.cumsum(change[order])
+    reached = np.flatnonzero(alive >= target)
+    if not len(reached):
+        return None
+    # The last session to end leaves nobody, so there is a moment after the last full one.
+    left = int(np.flatnonzero(alive >= FULL_ENOUGH * target)[-1]) + 1
+    return int(moments[reached[0]]), int(moments[left])
 
 
 def _holds_enough(window: Window, calls: Calls) -> bool:
