@@ -34,8 +34,8 @@ def add_composed_model(draft: Draft) -> None:
     source = draft.other(
         "composed.v4.1-flash",
         "roofline",
-        "no table of V4.1-Flash: V4-Flash and V4-Pro tables scaled above their floor by parameters, index heads "
-        "and hidden size",
+        "no table of V4.1-Flash: V4-Flash and V4-Pro tables, scaled above their floor by parameters, index "
+        "heads and hidden size",
     )
     attention = own.dense_attention_params / flash.dense_attention_params
     for operation in list(draft.operations.values()):

@@ -1,0 +1,61 @@
+"""Piecewise-linear tables: through their points, monotone between, the same on both paths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from v4sim.cost.tables import Grids, Line
+
+ascending = st.lists(st.integers(0, 2_000_000), min_size=2, max_size=12, unique=True).map(sorted)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> tuple[list[int], list[float], str]:
+    points = draw(ascending)
+    values = draw(st.lists(st.floats(0, 1e9, allow_nan=False), min_size=len(points), max_size=len(points)))
+    return points, sorted(values), draw(st.sampled_from(["linear", "hold"]))
+
+
+@given(lines(), st.lists(st.floats(0, 4e6, allow_nan=False), min_size=1, max_size=40))
+def test_vector_and_scalar_lines_agree_bit_for_bit(
+    line: tuple[list[int], list[float], str], xs: list[float]
+) -> None:
+    table = Line(*line)
+    many = table.many(np.array(xs))
+    assert many.tolist() == [table.at(x) for x in xs]
+
+
+@given(lines())
+def test_a_line_goes_through_its_points(line: tuple[list[int], list[float], str]) -> None:
+    points, values, _ = line
+    table = Line(*line)
+    for x, y in zip(points, values, strict=True):
+        assert table.at(x) == pytest.approx(y, rel=1e-6, abs=1e-3)
+
+
+def test_below_the_first_point_a_line_holds_and_above_the_last_it_does_as_told() -> None:
+    assert Line([10, 20], [1.0, 3.0]).at(0) == 1.0
+    assert Line([10, 20], [1.0, 3.0]).at(30) == pytest.approx(5.0)
+    assert Line([10, 20], [1.0, 3.0], above="hold").at(30) == 3.0
+
+
+def test_grids_meet_their_corners_and_are_bilinear_between() -> None:
+    grids = Grids([0, 10, 20], [0, 100], [[[0, 1], [10, 31], [20, 61]], [[5, 5], [5, 5], [5, 5]]])
+    assert grids.at(10, 100) == pytest.approx([31, 5])
+    assert grids.at(5, 50) == pytest.approx([(0 + 1 + 10 + 31) / 4, 5])
+    assert grids.at(-5, -5) == pytest.approx([0, 5]), "the first point holds below it"
+    assert grids.at(30, 0)[0] == pytest.approx(30), "the last cell goes on"
+
+
+@given(st.floats(0, 2e4), st.floats(0, 2e6))
+def test_grids_repeat_any_bilinear_function(x: float, y: float) -> None:
+    xs, ys = [1, 64, 4096, 16_384], [0, 8192, 1_000_000]
+
+    def truth(a: float, b: float) -> float:
+        return 90 + 0.3 * a + 1e-5 * b + 3e-6 * a * b
+
+    grids = Grids(xs, ys, [[[truth(a, b) for b in ys] for a in xs]])
+    assert grids.at(x, y)[0] == pytest.approx(truth(max(x, 1), y), rel=1e-9)
