@@ -37,11 +37,12 @@ class Scheduler(Protocol):
     mixes: bool  # decodes run in the same step as prefill chunks
     late_results: bool  # the next batch is chosen before the results of the current one are known
     reorders: bool  # an arrival may overtake a call that waits
+    plans_always: bool  # `plan` must be asked even where nobody waits or prefills
     keeps_output: bool  # the output of a finished call becomes a reusable prefix
 
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]: ...
 
-    def make_decode_room(self, rank: Rank, needed_tokens: int, now_ns: int) -> bool:
+    def make_decode_room(self, rank: Rank, needed_tokens: int) -> bool:
         """Returns True if calls were retracted, so that the need must be computed again."""
         ...
 

@@ -44,6 +44,7 @@ class Rank:
         self.prefilling: list[Call] = []
         self.decoding: list[Call] = []
         self.leaving: list[Call] = []  # finished, but still in the batch that is already launched
+        self.admitted: list[Call] = []  # in the plan that is being made
         self.aborted: list[Call] = []
         self.walked: list[tuple[Call, int]] = []  # taken out of decode at this clock, to be accounted
         self.clock = 0
@@ -160,6 +161,7 @@ class Rank:
         call.state = RUNNING
         call.outcome = "running"
         self.prefilling.append(call)
+        self.admitted.append(call)
         self.epoch += 1
         owner.use(call.held)
         return None

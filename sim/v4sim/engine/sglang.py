@@ -85,6 +85,10 @@ class SGLangRules:
     def reorders(self) -> bool:
         return self.schedule_policy != "fcfs"
 
+    @property
+    def plans_always(self) -> bool:
+        return self.prefill_decode_interval > 0
+
     # -- prefill --------------------------------------------------------------------------------
 
     def memory(self, rank: Rank) -> Memory:
@@ -209,7 +213,7 @@ class SGLangRules:
     def decode_alloc_tokens(self, width: int) -> int:
         return 1 if self.draft_alloc_tokens == 0 else 2 * self.draft_alloc_tokens
 
-    def make_decode_room(self, rank: Rank, needed_tokens: int, now_ns: int) -> bool:
+    def make_decode_room(self, rank: Rank, needed_tokens: int) -> bool:
         grown = needed_tokens - rank.decode_alloc
         if grown <= 0 or rank.owner.make_kv_room(grown):
             return False

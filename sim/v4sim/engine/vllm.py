@@ -41,6 +41,7 @@ class VLLMRules:
     mixes: bool = True
     late_results: bool = True
     reorders: bool = False
+    plans_always: bool = False
     keeps_output: bool = True
 
     def memory(self, rank: Rank) -> Memory:
@@ -147,7 +148,7 @@ class VLLMRules:
     def decode_alloc_tokens(self, width: int) -> int:
         return 1 + self.draft_tokens
 
-    def make_decode_room(self, rank: Rank, needed_tokens: int, now_ns: int) -> bool:
+    def make_decode_room(self, rank: Rank, needed_tokens: int) -> bool:
         grown = needed_tokens - rank.decode_alloc
         if grown <= 0 or rank.owner.make_kv_room(grown):
             return False

@@ -1,0 +1,91 @@
+"""What the ranks of one replica decode together: their sequences, the verify width, the walks.
+
+The state behind the cycle (`replica`), its prices (`pricing`) and its results (`results`): who
+decodes where (`batch`), how far each call will go in each step (`store`), and how wide the verify
+window is. It changes only when membership does; `mark_stale` says so, `refresh` catches up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from v4sim.engine.base import Scheduler
+from v4sim.engine.call import Call
+from v4sim.engine.decode import DecodeBatch, WalkStore
+from v4sim.engine.rank import Rank
+from v4sim.speculation import AcceptanceModel, SpecPolicy, walk
+
+
+class Group:
+    """Ranks that step in lockstep, and the decode state they share."""
+
+    def __init__(
+        self, ranks: Sequence[Rank], scheduler: Scheduler, spec: SpecPolicy, acceptance: AcceptanceModel | None
+    ) -> None:
+        self.ranks = list(ranks)
+        self.scheduler = scheduler
+        self.page_tokens = self.ranks[0].page_tokens
+        self.store = WalkStore()
+        self.batch = DecodeBatch(self.store, len(self.ranks))
+        self.width = spec.draft_tokens + 1
+        self.lookahead = scheduler.decode_alloc_tokens(self.width)
+        self._spec = spec
+        self._acceptance = acceptance
+        self._stale = False
+
+    def mark_stale(self) -> None:
+        self._stale = True
+
+    def refresh(self) -> None:
+        """Bring the arrays up to date with who decodes, and the verify width with how many."""
+        if self._stale:
+            self._stale = False
+            if self._spec.adaptive_max_rows:
+                self._set_width(self._spec.width(max(len(rank.decoding) for rank in self.ranks)))
+            self.batch.rebuild(self.ranks)
+
+    def _set_width(self, width: int) -> None:
+        if width == self.width:
+            return
+        self.width = width
+        for rank in self.ranks:
+            for call in rank.decoding:
+                past = call.starts[: rank.clock - call.clock0]
+                self.store.drop(call)
+                self._walk(call, call.emitted_at(rank.clock), past)
+                self.store.put(call)
+                rank.rewalk(call)
+
+    def pages_of(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Pages that a decode step at these contexts holds."""
+        return (contexts + (self.lookahead + self.page_tokens - 1)) // self.page_tokens
+
+    def begin_decode(self, rank: Rank, call: Call, now_ns: int) -> None:
+        """A call that has its first token joins the decoding sequences of its rank."""
+        self._walk(call, call.generated, [])
+        self.store.put(call)
+        rank.join_decode(call, now_ns)
+        self._stale = True
+
+    def _walk(self, call: Call, first: int, past: list[int]) -> None:
+        accepted = None
+        if self._acceptance is not None and self.width > 1:
+            accepted = self._acceptance.accepted(
+                call.uid, call.output_tokens, call.phases, drafts=self.width - 1
+            )
+        call.starts = past + walk(accepted, first, call.output_tokens)
+        call.num_steps = len(call.starts)
+
+    def settle(self, rank: Rank) -> None:
+        """Tally the verify steps of calls that left decode on this rank, and forget their walks."""
+        self._stale = True
+        for call, clock in rank.walked:
+            executed = clock - call.clock0
+            if self._acceptance is not None and executed > 0:
+                emitted = self.store.flat[call.offset : call.offset + executed + 1] - (call.prompt_tokens - 1)
+                self._acceptance.record(emitted[:-1], emitted[1:], call.phases)
+            self.store.drop(call)
+        rank.walked.clear()

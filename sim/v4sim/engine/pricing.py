@@ -1,0 +1,155 @@
+"""From a plan to a block: how long the next step, or the next run of decode steps, takes.
+
+One step is priced by the scalar path of the cost model. A run of pure decode steps with fixed
+membership is one vectorised evaluation (steps × ranks) and a cumulative sum. A run ends at the
+first finish, where a rank's pages run short, and where a queued call might get in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from v4sim.cost.base import RankLoad, StepCost
+from v4sim.engine.base import Chunk
+from v4sim.engine.group import Group
+
+MAX_BLOCK_STEPS = 512
+# A short look ahead costs as much as a longer one.
+_SHORTEST_BLOCK = 8
+_IDLE = RankLoad(0, 0, 0, ())
+
+
+@dataclass(slots=True)
+class Block:
+    """What a replica runs now. Only pure decode blocks have more than one step.
+
+    `ends_ns` are the step boundaries; `parts_ns` [PARTS, steps] and `contexts` [rows, steps + 1] are
+    there for blocks that were priced as arrays. `steps` may be cut down while the block runs.
+    """
+
+    start_ns: int
+    ends_ns: Sequence[int] | NDArray[np.int64]
+    steps: int
+    chunks: list[list[Chunk]]
+    decodes: list[bool]
+    token: int
+    kind: str = "decode"
+    single_parts_ns: list[int] | None = None
+    work: list[tuple[int, int]] | None = None
+    parts_ns: NDArray[np.int64] | None = None
+    contexts: NDArray[np.int64] | None = None
+
+
+class Pricer:
+    """Prices for one replica. Reads the group, changes nothing."""
+
+    def __init__(self, env: simpy.Environment, group: Group, cost: StepCost, *, stepwise: bool) -> None:
+        self._env = env
+        self._group = group
+        self._cost = cost
+        self._stepwise = stepwise
+        self._last_step_ns = 10_000_000
+
+    def price(
+        self, now: int, visible_ns: int, chunks: list[list[Chunk]], decodes: list[bool], prefills: bool, token: int
+    ) -> Block:
+        """The block that starts now. `decodes` says which ranks decode, `chunks` what they prefill."""
+        if not prefills and not self._stepwise:
+            steps = self._steps_ahead(now, visible_ns)
+            if steps > 1:
+                block = self._run(now, steps, chunks, decodes, token)
+                if block is not None:
+                    return block
+        return self._single(now, chunks, decodes, prefills, token)
+
+    def _run(
+        self, now: int, steps: int, chunks: list[list[Chunk]], decodes: list[bool], token: int
+    ) -> Block | None:
+        group, batch = self._group, self._group.batch
+        contexts = batch.ahead(steps + 1)
+        steps = self._steps_that_fit(contexts, steps)
+        if steps == 1:
+            return None
+        before = contexts[:, :steps]
+        parts = self._cost.decode(
+            batch.rows, batch.per_rank_sum(before).T, batch.per_rank_max(before).T, group.width
+        )
+        ends = parts.sum(axis=0)
+        self._last_step_ns = max(1, int(ends[-1]))
+        np.cumsum(ends, out=ends)
+        ends += now
+        return Block(now, ends, steps, chunks, decodes, token, parts_ns=parts, contexts=contexts)
+
+    def _steps_ahead(self, now: int, visible_ns: int) -> int:
+        """How many decode steps nothing can disturb but an arrival."""
+        steps = MAX_BLOCK_STEPS
+        scheduler = self._group.scheduler
+        for rank in self._group.ranks:
+            if rank.leaving or rank.last_arrival_ns > visible_ns:
+                return 1  # the batch is smaller after this step, or a new call will be seen then
+            if rank.decoding:
+                steps = min(steps, rank.steps_to_next_finish())
+            if rank.waiting or scheduler.plans_always:
+                steps = min(steps, scheduler.quiet_steps(rank))
+        if steps > _SHORTEST_BLOCK:
+            # Work beyond the next known event would mostly be cut off again.
+            horizon = (self._env.peek() - now) / self._last_step_ns + 3
+            if horizon < steps:
+                steps = max(_SHORTEST_BLOCK, int(horizon))
+        return steps
+
+    def _steps_that_fit(self, contexts: NDArray[np.int64], steps: int) -> int:
+        """Cut a run before the step for which some rank's pages run out."""
+        group, batch = self._group, self._group.batch
+        page = group.page_tokens
+        if all(
+            (growth // page + 1) * rows * page <= rank.owner.kv_available
+            for rank, rows in zip(group.ranks, batch.rows, strict=True)
+            if rows
+            for growth in (steps * group.width,)
+        ):
+            return steps
+        for rank in group.ranks:
+            room = rank.owner.kv_available + rank.decode_alloc
+            needed = group.pages_of(contexts[batch.row_slice(rank.index), :steps]).sum(axis=0) * page
+            steps = max(1, min(steps, int(np.searchsorted(needed, room, side="right"))))
+        return steps
+
+    def _single(
+        self, now: int, chunks: list[list[Chunk]], decodes: list[bool], prefills: bool, token: int
+    ) -> Block:
+        group, batch = self._group, self._group.batch
+        any_decode = True in decodes
+        if any_decode:
+            contexts = batch.now()
+            sums = batch.per_rank_sum(contexts).tolist()
+            tops = batch.per_rank_max(contexts).tolist()
+        loads: list[RankLoad] = []
+        work: list[tuple[int, int]] = []
+        for rank, planned, decode in zip(group.ranks, chunks, decodes, strict=True):
+            if not decode and not planned:
+                loads.append(_IDLE)
+                work.append((0, 0))
+                continue
+            rows = context_sum = context_max = 0
+            if decode:
+                rows, context_sum, context_max = batch.rows[rank.index], sums[rank.index], tops[rank.index]
+                for call in rank.leaving:
+                    last = call.prompt_tokens + call.output_tokens
+                    rows, context_sum, context_max = rows + 1, context_sum + last, max(context_max, last)
+            prefill = tuple([(chunk.new_tokens, chunk.past_tokens) for chunk in planned])
+            loads.append(RankLoad(rows, context_sum, context_max, prefill))
+            work.append((rows, sum([new for new, _ in prefill])))
+        kind = "decode" if not prefills else "mixed" if any_decode else "prefill"
+        parts = self._cost.step(loads, group.width, kind)
+        duration = sum(parts)
+        if kind == "decode":
+            self._last_step_ns = max(1, duration)
+        return Block(
+            now, [now + duration], 1, chunks, decodes, token, kind=kind, single_parts_ns=parts, work=work
+        )

@@ -1,0 +1,198 @@
+"""What a block that ended leads to: tokens, first tokens, finished calls, freed memory.
+
+Applies a block to the ranks and tells the probes. The order within one boundary is fixed: calls that
+left one step ago are freed, decodes advance, calls finish in the order they joined, then prefill
+chunks count, rank by rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from v4sim.engine.call import FINISHED, Call
+from v4sim.engine.group import Group
+from v4sim.engine.pricing import Block
+from v4sim.engine.rank import Rank
+
+if TYPE_CHECKING:
+    from v4sim.engine.replica import Replica
+
+
+class Results:
+    """Applies ended blocks of one replica. `on_done` hears of every call that is over."""
+
+    def __init__(self, replica: Replica, group: Group, on_done: Callable[[Call, int], None]) -> None:
+        self._replica = replica
+        self._group = group
+        self._on_done = on_done
+
+    def apply(self, block: Block, now: int) -> None:
+        """Everything that the end of `block` (now) brings about."""
+        group = self._group
+        for rank in group.ranks:
+            if rank.leaving:
+                leaving, rank.leaving = rank.leaving, []
+                for call in leaving:
+                    self._release(rank, call, now)
+        active = [
+            rank
+            for rank, decodes in zip(group.ranks, block.decodes, strict=True)
+            if decodes and rank.decoding
+        ]
+        rows = sum([len(rank.decoding) for rank in active])
+        tokens = sum([chunk.new_tokens for planned in block.chunks for chunk in planned])
+        weight = tokens + group.width * rows
+        if block.parts_ns is None:
+            assert block.single_parts_ns is not None
+            assert block.work is not None
+            for probe in self._replica.probes:
+                probe.on_step(
+                    self._replica,
+                    block.start_ns,
+                    now - block.start_ns,
+                    block.single_parts_ns,
+                    block.kind,
+                    block.work,
+                )
+        if rows:
+            self._decoded(block, now, weight, active, rows)
+        if tokens:
+            self._prefilled(block, now, weight)
+
+    # -- decode ---------------------------------------------------------------------------------
+
+    def _decoded(self, block: Block, now: int, weight: int, active: list[Rank], rows: int) -> None:
+        group, batch, steps = self._group, self._group.batch, block.steps
+        if block.parts_ns is None:
+            durations = np.array([now - block.start_ns], dtype=np.int64)
+            contexts = batch.ahead(2)
+        else:
+            assert block.contexts is not None
+            ends = np.asarray(block.ends_ns[:steps])
+            durations = ends.copy()
+            durations[1:] -= ends[:-1]
+            durations[0] -= block.start_ns
+            contexts = block.contexts
+        self._tell_tokens(block, active, rows, durations, contexts)
+        share = int((durations * group.width // weight).sum())
+        for rank in active:
+            rank.clock += steps
+            rank.last_decode_ns = now
+            rank.share_ns += share
+            group.scheduler.after_decode(rank, steps)
+        if block.parts_ns is not None:
+            for probe in self._replica.probes:
+                probe.on_decode_block(
+                    self._replica, block.start_ns, ends, block.parts_ns[:, :steps], batch.rows
+                )
+            batch.advance(steps)
+            batch.emit_ns[:] = now
+            self._hold_pages(block, active, contexts)
+        else:
+            for rank in active:
+                batch.advance_rank(rank.index, steps)
+                batch.emit_ns[batch.row_slice(rank.index)] = now
+        for rank in active:
+            if rank.steps_to_next_finish() <= 0:
+                for call in rank.take_finished():
+                    rank.leave_decode(call, group.lookahead)
+                    call.verify_steps += rank.clock - call.clock0
+                    rank.walked.append((call, rank.clock))
+                    self._finish(rank, call, now)
+                group.settle(rank)
+
+    def _tell_tokens(
+        self,
+        block: Block,
+        active: list[Rank],
+        rows: int,
+        durations: NDArray[np.int64],
+        contexts: NDArray[np.int64],
+    ) -> None:
+        batch, steps = self._group.batch, block.steps
+        tokens = contexts[:, 1 : steps + 1] - contexts[:, :steps]
+        gaps = np.empty(tokens.shape, dtype=np.int64)
+        gaps[:] = durations
+        gaps[:, 0] += block.start_ns
+        gaps[:, 0] -= batch.emit_ns
+        if rows < len(batch.calls):
+            slices = [batch.row_slice(rank.index) for rank in active]
+            keep = np.concatenate([np.arange(s.start, s.stop) for s in slices])
+            gaps, tokens = gaps[keep], tokens[keep]
+        for probe in self._replica.probes:
+            probe.on_tokens(gaps.ravel(), tokens.ravel())
+
+    def _hold_pages(self, block: Block, active: list[Rank], contexts: NDArray[np.int64]) -> None:
+        """After a run of steps every row holds the pages that its last step needed."""
+        group, batch, steps = self._group, self._group.batch, block.steps
+        pages = batch.per_rank_sum(group.pages_of(contexts[:, steps - 1]))
+        held = (pages * group.page_tokens).tolist()
+        for rank in active:
+            grown = held[rank.index] - rank.decode_alloc
+            if grown > rank.owner.kv.free:
+                # Something must be evicted on the way: take the growth as single steps would.
+                rows = contexts[batch.row_slice(rank.index), :steps]
+                for total in np.unique(group.pages_of(rows).sum(axis=0) * group.page_tokens).tolist():
+                    if total > rank.decode_alloc:
+                        rank.owner.make_kv_room(total - rank.decode_alloc)
+                        rank.set_decode_alloc(total)
+            elif grown:
+                rank.set_decode_alloc(held[rank.index])
+
+    # -- prefill --------------------------------------------------------------------------------
+
+    def _prefilled(self, block: Block, now: int, weight: int) -> None:
+        group = self._group
+        duration = now - block.start_ns
+        for rank, planned in zip(group.ranks, block.chunks, strict=True):
+            group.scheduler.after_extend(rank)
+            for chunk in planned:
+                call = chunk.call
+                if call.state == FINISHED or call not in rank.prefilling:
+                    continue  # preempted after it was planned
+                call.share_ns += duration * chunk.new_tokens // weight
+                rank.chunk_done(call, chunk.new_tokens)
+                if chunk.last:
+                    self._first_token(rank, call, now)
+
+    def _first_token(self, rank: Rank, call: Call, now: int) -> None:
+        """Prefill is complete: its last position yields one token."""
+        if call.first_token_ns < 0:
+            call.first_token_ns = now
+        call.generated += 1
+        if call.generated >= call.output_tokens:
+            rank.prefilling.remove(call)
+            self._finish(rank, call, now)
+        else:
+            self._group.begin_decode(rank, call, now)
+
+    # -- ends -----------------------------------------------------------------------------------
+
+    def _finish(self, rank: Rank, call: Call, now: int) -> None:
+        """The last token is out; the engine learns of it now or one step later."""
+        call.last_token_ns = now
+        call.outcome = "completed"
+        call.state = FINISHED
+        self._group.mark_stale()
+        self.report(rank, call, now)
+        if self._group.scheduler.late_results:
+            rank.leaving.append(call)
+            rank.epoch += 1
+        else:
+            self._release(rank, call, now)
+
+    def _release(self, rank: Rank, call: Call, now: int) -> None:
+        content = call.prompt_tokens + call.output_tokens - 1
+        rank.release(call, content, keep=self._group.scheduler.keeps_output)
+        for probe in self._replica.probes:
+            probe.on_release(rank, call, now)
+
+    def report(self, rank: Rank, call: Call, now: int) -> None:
+        """Tell observers and the world that a call is over, whatever its outcome."""
+        for probe in self._replica.probes:
+            probe.on_done(rank, call, now)
+        self._on_done(call, now)
