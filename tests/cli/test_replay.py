@@ -117,3 +117,12 @@ def test_a_trace_and_a_profile_are_shown(v4sim: Run, small_trace: Path) -> None:
     profile = v4sim("show", "b200")
     assert profile.code == 0, profile.err
     assert "index_scan" in profile.out
+
+
+def test_a_deployment_that_serves_no_call_is_no_answer(v4sim: Run, small_trace: Path, tmp_path: Path) -> None:
+    """Every prompt is longer than the cache, so every call is refused: exit 1, and the run says why."""
+    tiny = ["--set", "engine.kv_tokens_per_rank=1536", "--set", "engine.swa_tokens_per_rank=4096"]
+    outcome = v4sim("replay", small_trace, "-o", tmp_path / "run", "--no-report", *tiny)
+    assert outcome.code == 1
+    assert "0 of 12 completed, 12 rejected" in outcome.out
+    assert (tmp_path / "run/result.json").exists()

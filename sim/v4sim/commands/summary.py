@@ -25,16 +25,12 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 def summary(result: Mapping[str, Any]) -> str:
     """Text of several lines without a line end after the last."""
     steady = result["steady"]
-    facts = [*_facts(result, steady), *_advice(result)]
-    return "\n".join(
-        [
-            textwrap.fill(result["headline"]["sentence"], WIDTH),
-            "",
-            *_latency_table(steady),
-            "",
-            *(_hanging(name, text) for name, text in facts),
-        ]
-    )
+    lines = [textwrap.fill(result["headline"]["sentence"], WIDTH), ""]
+    latencies = list(_latency_rows(steady))
+    if latencies:
+        lines += [_latency_head(), *latencies, ""]
+    lines += [_hanging(name, text) for name, text in (*_facts(result, steady), *_advice(result))]
+    return "\n".join(lines)
 
 
 def served_no_call(result: Mapping[str, Any]) -> bool:
@@ -51,8 +47,11 @@ def duration(ms: float) -> str:
     return f"{seconds:.3g} s" if seconds < 1000.0 else f"{seconds / 60.0:,.0f} min"
 
 
-def _latency_table(metrics: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{'':<26}{'count':>10}" + "".join(f"{name:>11}" for name in PERCENTILES)
+def _latency_head() -> str:
+    return f"{'':<26}{'count':>10}" + "".join(f"{name:>11}" for name in PERCENTILES)
+
+
+def _latency_rows(metrics: Mapping[str, Any]) -> Iterator[str]:
     for key, label in LATENCIES:
         found = metrics[key]
         if key != "ttft_ms":
