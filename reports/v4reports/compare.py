@@ -17,6 +17,7 @@ from v4reports.sections.window import comparison_rows, shown
 from v4reports.tables import Cell, Column, Table, flattened, row, text_columns
 
 VIEWS = {key: f"Resume after tool, {name[:1].lower()}{name[1:]}" for key, (name, _) in RESUME_VIEWS.items()}
+MOST_UNLIKE = 1.5  # windows whose lengths differ by more hardly see the same load
 SAME = 0.005  # relative changes below half a per cent are called the same
 
 
@@ -119,6 +120,10 @@ def caution(a: Run, b: Run) -> tuple[str, ...]:
     ):
         if a.manifest.get(key) != b.manifest.get(key):
             out.append(f"The {word} differ.")
+    lengths = [run.window_s[1] - run.window_s[0] for run in (a, b) if run.window_s is not None]
+    if len(lengths) == 2 and max(lengths) > MOST_UNLIKE * min(lengths):
+        shown_lengths = " and ".join(numbers.seconds(length) for length in lengths)
+        out.append(f"The steady windows differ in length: {shown_lengths}.")
     return tuple(out)
 
 

@@ -10,6 +10,7 @@ import math
 
 UNKNOWN = "–"
 MINUS = "−"
+GAP = "\u00a0"  # between a number and its unit; a line never breaks there
 
 
 def digits(value: float | None, significant: int = 3) -> str:
@@ -36,9 +37,9 @@ def scaled(value: float | None) -> str:
     """Tokens and the like: 812, 41.2 k, 3.84 M, 1.20 G."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    for size, suffix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
+    for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * 0.9995:
-            return digits(value / size) + suffix
+            return f"{digits(value / size)}{GAP}{suffix}"
     return digits(value) if value != round(value) else integer(value)
 
 
@@ -48,7 +49,7 @@ def seconds(value: float | None) -> str:
         return UNKNOWN
     size = abs(value)
     if size == 0:
-        return "0 s"
+        return f"0{GAP}s"
     for limit, factor, unit in (
         (0.9995e-6, 1e9, "ns"),
         (0.9995e-3, 1e6, "µs"),
@@ -58,8 +59,8 @@ def seconds(value: float | None) -> str:
         (172_800, 1 / 3600, "h"),
     ):
         if size < limit:
-            return f"{digits(value * factor)} {unit}"
-    return f"{digits(value / 86_400)} days"
+            return f"{digits(value * factor)}{GAP}{unit}"
+    return f"{digits(value / 86_400)}{GAP}days"
 
 
 def seconds_like(value: float | None, largest: float) -> str:
@@ -67,7 +68,7 @@ def seconds_like(value: float | None, largest: float) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     factor, unit = duration_unit(largest)
-    return f"{digits(value * factor)} {unit}"
+    return f"{digits(value * factor)}{GAP}{unit}"
 
 
 def duration_unit(largest_s: float) -> tuple[float, str]:
@@ -82,12 +83,17 @@ def duration_unit(largest_s: float) -> tuple[float, str]:
 def tick_ms(value: float) -> str:
     """A round number of milliseconds on an axis: 20 ms, 1 s, 5 min."""
     factor, unit = duration_unit(value / 1e3)
-    return f"{value / 1e3 * factor:.6g} {unit}"
+    return f"{value / 1e3 * factor:.6g}{GAP}{unit}"
 
 
 def count(value: float | None) -> str:
     """How many: exact up to five digits, then scaled."""
     return integer(value) if value is None or abs(value) < 1e5 else scaled(value)
+
+
+def counted(value: float, plural: str) -> str:
+    """A count with what is counted: 1 call, 1,204 calls."""
+    return f"{count(value)} {plural.removesuffix('s') if value == 1 else plural}"
 
 
 def ms(value: float | None) -> str:
@@ -101,9 +107,9 @@ def percent(ratio: float | None) -> str:
         return UNKNOWN
     value = ratio * 100
     if value in (0, 100):
-        return f"{value:.0f} %"
+        return f"{value:.0f}{GAP}%"
     decimals = 2 if 99.95 <= value < 100 or 0 < abs(value) < 0.05 else 1
-    return f"{value:.{decimals}f} %".replace("-", MINUS)
+    return f"{value:.{decimals}f}{GAP}%".replace("-", MINUS)
 
 
 def dollars(value: float | None) -> str:
@@ -121,12 +127,12 @@ def times(ratio: float | None) -> str:
 def clock(seconds_: float, span_s: float) -> str:
     """A tick on a time axis whose whole length is `span_s`."""
     if span_s < 180:
-        return f"{seconds_:g} s"
+        return f"{seconds_:g}{GAP}s"
     if span_s < 3 * 3600:
-        return f"{seconds_ / 60:g} min"
+        return f"{seconds_ / 60:g}{GAP}min"
     if span_s < 4 * 86_400:
-        return f"{seconds_ / 3600:g} h"
-    return f"{seconds_ / 86_400:g} d"
+        return f"{seconds_ / 3600:g}{GAP}h"
+    return f"{seconds_ / 86_400:g}{GAP}d"
 
 
 def clock_ticks(start_s: float, end_s: float) -> list[float]:
@@ -140,10 +146,12 @@ def clock_ticks(start_s: float, end_s: float) -> list[float]:
 
 
 def signed_percent(ratio: float | None, decimals: int = 1) -> str:
-    """A relative change with its sign; nothing after rounding is shown as ±0."""
+    """A relative change with its sign, from tenfold on as a factor; ±0 for nothing after rounding."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
+    if ratio >= 9.995:
+        return f"×{digits(1 + ratio)}"
     value = round(ratio * 100, decimals)
     if value == 0:
-        return "±0 %"
-    return f"{'+' if value > 0 else MINUS}{abs(value):,.{decimals}f} %"
+        return f"±0{GAP}%"
+    return f"{'+' if value > 0 else MINUS}{abs(value):,.{decimals}f}{GAP}%"

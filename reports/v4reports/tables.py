@@ -69,7 +69,8 @@ def distribution_table(
     has_interval = any(dist.p50_ci or dist.p95_ci for _, dist in named)
 
     def value(number: float, interval: tuple[float, float] | None = None) -> Cell:
-        note = "–".join(numbers.digits(bound * factor) for bound in interval) if interval else ""
+        is_wide = interval is not None and interval[0] < interval[1]
+        note = "–".join(numbers.digits(bound * factor) for bound in interval) if interval and is_wide else ""
         return Cell(numbers.digits(number * factor), note)
 
     rows = []

@@ -71,6 +71,7 @@ def test_runs_of_different_traces_are_not_compared_unawares(
     )
     html = v4reports.compare(run_dir, strange).read_text(encoding="utf-8")
     assert "The traces differ." in html
+    assert "steady windows differ" not in html
     assert "The seeds differ." in html
 
 
@@ -93,3 +94,9 @@ def test_a_comparison_is_not_overwritten_unasked(run_dir: Path, other: Path) -> 
 def test_lower_and_higher_are_opposites(ratio: float) -> None:
     pair = {verdict(ratio, "lower"), verdict(ratio, "higher")}
     assert pair in ({"same"}, {"better", "worse"})
+
+
+def test_windows_of_unlike_length_are_said(run_dir: Path, runbuilder: ModuleType, tmp_path: Path) -> None:
+    short = runbuilder.build(tmp_path / "short", change=lambda result: result["window"].update(end_s=600.0))
+    html = v4reports.compare(run_dir, short).read_text(encoding="utf-8").replace("\u00a0", " ")
+    assert "The steady windows differ in length: 23.0 min and 6.00 min." in html

@@ -16,7 +16,7 @@ magnitudes = st.floats(min_value=1e-6, max_value=1e14)
 
 
 def back(text: str, units: dict[str, float]) -> float:
-    number, _, unit = text.replace(numbers.MINUS, "-").replace(",", "").partition(" ")
+    number, _, unit = text.replace(numbers.MINUS, "-").replace(",", "").partition(numbers.GAP)
     return float(number) * units[unit]
 
 
@@ -38,7 +38,7 @@ def test_a_scaled_number_reads_back_as_itself(value: float) -> None:
 @given(st.floats(min_value=1e-6, max_value=1e7), st.floats(min_value=0.01, max_value=1.0))
 def test_a_column_has_one_unit(largest: float, share: float) -> None:
     texts = [numbers.seconds_like(value, largest) for value in (largest, largest * share)]
-    assert len({text.split(" ")[1] for text in texts}) == 1
+    assert len({text.split(numbers.GAP)[1] for text in texts}) == 1
     assert back(texts[1], UNITS_S) == pytest.approx(largest * share, rel=5.01e-3)
 
 
@@ -90,10 +90,16 @@ def test_dollars(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [(0.1234, "+12.3 %"), (-0.05, f"{numbers.MINUS}5.0 %"), (0.0004, "±0 %"), (12.0, "+1,200.0 %")],
+    [
+        (0.1234, "+12.3 %"),
+        (-0.05, f"{numbers.MINUS}5.0 %"),
+        (0.0004, "±0 %"),
+        (12.0, "×13.0"),
+        (8.0, "+800.0 %"),
+    ],
 )
 def test_a_change_has_a_sign(ratio: float, text: str) -> None:
-    assert numbers.signed_percent(ratio) == text
+    assert numbers.signed_percent(ratio).replace(numbers.GAP, " ") == text
 
 
 @given(st.floats(0, 1e6), st.floats(min_value=0.5, max_value=1e7))

@@ -29,7 +29,7 @@ def draw(run: Run) -> Chart | Absent:
             label(REASONS, reason),
             ((entry.time_s * factor, C.s2),),
             numbers.seconds_like(entry.time_s, longest),
-            f"{entry.calls:,} {'call' if entry.calls == 1 else 'calls'}",
+            numbers.counted(entry.calls, "calls"),
         )
         for reason, entry in found
     ]
@@ -37,8 +37,8 @@ def draw(run: Run) -> Chart | Absent:
     canvas = draw_bars(bars, ticks=ticks, left=178)
     reason, entry = found[0]
     caption = (
-        f"{label(REASONS, reason)}: {entry.calls:,} calls waited {numbers.seconds(entry.time_s)} in all, "
-        f"{numbers.seconds(entry.time_s / max(entry.calls, 1))} each."
+        f"{label(REASONS, reason)}: {numbers.counted(entry.calls, 'calls')} waited "
+        f"{numbers.seconds(entry.time_s)} in all, {numbers.seconds(entry.time_s / max(entry.calls, 1))} each."
     )
     words = "; ".join(f"{bar.label}: {bar.value}, {bar.note}" for bar in bars)
     return Chart(SLUG, TITLE, caption, canvas.svg(slug=SLUG, title=TITLE, description=words))

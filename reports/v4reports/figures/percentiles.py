@@ -98,7 +98,7 @@ def draw_strips(
             textcoords="offset points", va="center", ha="left", weight=weight,
         )  # fmt: skip
         axes.annotate(
-            f"{numbers.count(row.dist.count)} {row.unit}", (0, y), (-8 - left + 10, -8),
+            numbers.counted(row.dist.count, row.unit), (0, y), (-8 - left + 10, -8),
             xycoords=("axes fraction", "data"), textcoords="offset points", va="center", ha="left",
             color=C.muted, fontsize=SMALL_PX,
         )  # fmt: skip

@@ -56,7 +56,7 @@ def draw(run: Run) -> Chart | Absent:
                 (rest * factor, REST[1]),
             ),
             numbers.seconds_like(sum(parts) + rest, longest),
-            f"{numbers.count(count)} calls",
+            numbers.counted(count, "calls"),
         )
         for name, (count, parts, rest) in means.items()
     ]

@@ -50,4 +50,4 @@ def _lead(run: Run) -> str:
     reason, entry = max(found, key=lambda item: item[1].time_s)
     name = label(REASONS, reason)
     share = numbers.percent(entry.time_s / total)
-    return f"{name}: {share} of {numbers.seconds(total)} of waiting, {entry.calls:,} calls."
+    return f"{name}: {share} of {numbers.seconds(total)} of waiting, {numbers.counted(entry.calls, 'calls')}."
