@@ -92,6 +92,19 @@ def test_decodes_that_join_a_chunk_never_make_it_shorter(
     assert alone <= joined <= alone + apart, "joining pays the launch floor once"
 
 
+def test_a_rank_that_mixes_pays_the_launch_floor_of_its_modules_once(compiled: Compile) -> None:
+    cost = compiled(dp=1, tp=1, ep=1, engine="vllm")
+    chunk = ((2048, 100_000),)
+
+    def modules(load: RankLoad) -> int:
+        parts = cost.step([load], 1, "mixed")
+        return parts[PART_INDEX["attention_other"]] + parts[PART_INDEX["hca"]] + parts[PART_INDEX["swa"]]
+
+    apart = modules(RankLoad(4, 4000, 1000))
+    added = modules(RankLoad(4, 4000, 1000, chunk)) - modules(RankLoad(0, 0, 0, chunk))
+    assert 0 <= added < 0.3 * apart
+
+
 @settings(max_examples=25)
 @given(choice=choices, data=st.data())
 def test_a_faster_operation_never_makes_a_step_slower(
