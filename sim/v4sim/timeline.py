@@ -23,9 +23,9 @@ from v4sim.metrics.calls import Calls, Int64s
 from v4sim.metrics.window import Window
 from v4sim.results import RunResult
 
-CALLS_SHOWN = 3000
-SAMPLES_SHOWN = 400
-STEPS_SHOWN = 6000
+CALLS_SHOWN = 2000
+SAMPLES_SHOWN = 200
+STEPS_SHOWN = 3000
 STEPS_THREAD = 1
 LANES_PER_RANK = 1000  # thread ids of rank r start at (r + 1) times this
 
@@ -58,7 +58,7 @@ def timeline_json(calls: Calls, session_names: Sequence[str], result: RunResult,
         "note": _note(calls, shown, reached),
     }
     found = {"displayTimeUnit": "ms", "otherData": other, "traceEvents": events}
-    return json.dumps(found, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(found, separators=(",", ":")).encode()
 
 
 def _steps_beside(calls: Calls, shown: Int64s, result: RunResult) -> list[Block]:

@@ -31,11 +31,18 @@ def three(make_calls, served):
     )
 
 
-def load(calls, series=None, ranks=((0, 0), (0, 1)), window=WHOLE):
-    return json.loads(timeline_json(calls, ["a"], series or {}, ranks, window))
+@pytest.fixture
+def load(make_result):
+    """The timeline of some calls, read back."""
+
+    def made(calls, window=WHOLE, **fields):
+        result = make_result(ranks=2, **fields)
+        return json.loads(timeline_json(calls, ["a"], result, window))
+
+    return made
 
 
-def test_a_call_is_a_slice_with_its_phases_inside(three):
+def test_a_call_is_a_slice_with_its_phases_inside(three, load):
     slices = [event for event in load(three)["traceEvents"] if event["ph"] == "X"]
     first = slices[:4]
     assert [(e["name"], e["ts"], e["dur"]) for e in first] == [
@@ -54,12 +61,12 @@ def test_a_call_is_a_slice_with_its_phases_inside(three):
     }
 
 
-def test_a_call_without_an_end_is_drawn_to_the_end(three):
+def test_a_call_without_an_end_is_drawn_to_the_end(three, load):
     last = [event for event in load(three)["traceEvents"] if event.get("cat") == "call"][-1]
     assert (last["name"], last["ts"], last["ts"] + last["dur"]) == ("warm", 1e6, 9e6)
 
 
-def test_replicas_are_processes_and_rank_lanes_are_threads(three):
+def test_replicas_are_processes_and_rank_lanes_are_threads(three, load):
     names = {(e["name"], e["args"]["name"]) for e in load(three)["traceEvents"] if e["ph"] == "M"}
     assert names == {
         ("process_name", "replica 0"),
@@ -69,13 +76,13 @@ def test_replicas_are_processes_and_rank_lanes_are_threads(three):
     }
 
 
-def test_calls_that_never_reached_a_replica_are_left_out(make_calls):
+def test_calls_that_never_reached_a_replica_are_left_out(make_calls, load):
     found = load(make_calls([{"row": 0, "sent_ns": 5, "done": "rejected"}]))
     assert found["otherData"]["calls_shown"] == 0
     assert found["otherData"]["calls_injected"] == 1
 
 
-def test_a_capped_timeline_shows_the_window_and_says_so(make_calls, served, monkeypatch):
+def test_a_capped_timeline_shows_the_window_and_says_so(make_calls, served, monkeypatch, load):
     monkeypatch.setattr(timeline, "CALLS_SHOWN", 3)
     calls = make_calls([served(i, i, i, i + 0.5, i + 1) for i in range(10)])
     assert choose_calls(calls, Window(4 * S, 8 * S, "")).tolist() == [4, 5, 6]
@@ -85,10 +92,10 @@ def test_a_capped_timeline_shows_the_window_and_says_so(make_calls, served, monk
     assert other["note"] == "3 of 10 calls, those reaching a replica from 4.000 s to 6.000 s"
 
 
-def test_counters_are_sampled_per_rank(three, monkeypatch):
+def test_counters_are_sampled_per_rank(three, monkeypatch, load):
     monkeypatch.setattr(timeline, "SAMPLES_SHOWN", 3)
-    series = {"t_ns": np.arange(5) * S, "kv_used": np.array([[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]])}
-    counters = [event for event in load(three, series)["traceEvents"] if event["ph"] == "C"]
+    series = {"t_ns": np.arange(5) * S, "kv_used": np.arange(10).reshape(2, 5).T}
+    counters = [event for event in load(three, series=series)["traceEvents"] if event["ph"] == "C"]
     assert [(c["name"], c["ts"], c["args"]["value"]) for c in counters] == [
         ("kv_used, rank 0", 0.0, 0),
         ("kv_used, rank 0", 2e6, 2),
@@ -99,10 +106,18 @@ def test_counters_are_sampled_per_rank(three, monkeypatch):
     ]
 
 
-def test_the_same_calls_give_the_same_bytes(three):
-    assert timeline_json(three, ["a"], {}, [(0, 0)], WHOLE) == timeline_json(
-        three, ["a"], {}, [(0, 0)], WHOLE
-    )
+def test_steps_beside_the_calls_are_slices_of_their_replica(three, load, monkeypatch):
+    blocks = [(0, i * S, (i + 1) * S, "decode" if i % 2 else "mixed", i, 10 * i) for i in range(6)]
+    monkeypatch.setattr(timeline, "STEPS_SHOWN", 2)
+    found = load(three, blocks=blocks, blocks_dropped=3)
+    slices = [event for event in found["traceEvents"] if event.get("cat") == "step"]
+    assert [(e["name"], e["ts"], e["dur"], e["args"]["decode_rows"]) for e in slices] == [
+        ("mixed", 0.0, 1e6, 0),
+        ("decode", 1e6, 1e6, 1),
+    ]
+    other = found["otherData"]
+    assert (other["step_slices_shown"], other["step_slices_recorded"]) == (2, 6)
+    assert other["step_slices_not_recorded"] == 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 15)), max_size=40))

@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 
 from v4sim.errors import ConfigError
-from v4sim.metrics.window import full_window, requested_window, steady_window
+from v4sim.metrics.window import full_window, mean_alive, requested_window, steady_window
 from v4traces import CallRef, CallRow
 
 S = 1_000_000_000
 
 
+def row(session: str, turn: int = 0, **rest) -> CallRow:
+    return CallRow(session_id=session, turn=turn, prompt_tokens=1, output_tokens=1, **rest)
+
+
 @pytest.fixture
 def ten_sessions(make_trace, make_calls, served):
     """Two alive at any time, each of 10 s: session i starts at 5·i s; the run ends at 55 s."""
-    table = make_trace(
-        [CallRow(session_id=f"s{i}", turn=0, prompt_tokens=10, output_tokens=10) for i in range(10)]
-    )
+    table = make_trace([row(f"s{i}") for i in range(10)])
     calls = make_calls([served(i, 5 * i, 5 * i, 5 * i + 1, 5 * i + 10, session=i) for i in range(10)])
     return calls, table
 
@@ -51,12 +53,31 @@ def test_a_window_after_the_run_is_refused():
         requested_window("60:70", 55 * S)
 
 
-def test_closed_loop_from_the_fill_to_the_last_start(ten_sessions):
+def test_closed_loop_while_the_target_is_alive(ten_sessions):
     calls, table = ten_sessions
-    # Two are alive from 5 s (session 1 starts); the last starts at 45 s; a tenth of 40 s is dropped.
+    # Two are alive from 5 s, when session 1 starts, to 50 s, when session 8 ends; a tenth of that is dropped.
     window = steady_window(calls, table, 55 * S, alive_target=2)
-    assert (window.start_ns, window.end_ns) == (9 * S, 45 * S)
+    assert (window.start_ns, window.end_ns) == (round(9.5 * S), 50 * S)
     assert "2 sessions are alive" in window.rule
+    assert mean_alive(calls, table, 55 * S, window) == pytest.approx(2.0)
+
+
+def test_nine_tenths_of_the_target_are_still_a_full_load(make_trace, make_calls, served):
+    """Twenty start together; one ends every 5 s from 50 s on, and two of them leave the load full."""
+    table = make_trace([row(f"s{i}") for i in range(20)])
+    calls = make_calls([served(i, 20, 20, 21, 50 + 5 * i, session=i, ready_ns=0) for i in range(20)])
+    window = steady_window(calls, table, 145 * S, alive_target=20)
+    assert (window.start_ns, window.end_ns) == (6 * S, 60 * S)
+
+
+def test_a_full_load_with_few_of_the_calls_falls_back_to_trimmed_time(make_trace, make_calls, served):
+    table = make_trace([row("a", turn=turn) for turn in range(12)] + [row("b")])
+    calls = make_calls(
+        [served(i, 10 * i, 10 * i, 10 * i + 1, 10 * i + 10, turn=i) for i in range(12)]
+        + [served(12, 0, 0, 1, 5, session=1)]
+    )
+    window = steady_window(calls, table, 120 * S, alive_target=2)
+    assert (window.start_ns, window.end_ns) == (12 * S, 108 * S)
 
 
 def test_open_loop_from_the_first_start_to_the_last(ten_sessions):
@@ -72,18 +93,9 @@ def test_a_target_never_reached_falls_back_to_trimmed_time(ten_sessions):
     assert "10 %" in window.rule
 
 
-def test_sessions_that_all_start_together_fall_back_to_trimmed_time(make_trace, make_calls, served):
-    table = make_trace(
-        [CallRow(session_id=f"s{i}", turn=0, prompt_tokens=1, output_tokens=1) for i in range(3)]
-    )
-    calls = make_calls([served(i, 0, 0, 1, 100, session=i) for i in range(3)])
-    window = steady_window(calls, table, 100 * S, alive_target=3)
-    assert (window.start_ns, window.end_ns) == (10 * S, 90 * S)
-
-
 def test_sub_agents_are_not_new_sessions(make_trace, make_calls, served):
     """The drain starts at the last root, however late its sub-agent starts."""
-    rows = [CallRow(session_id=f"s{i}", turn=0, prompt_tokens=1, output_tokens=1) for i in range(8)]
+    rows = [row(f"s{i}") for i in range(8)]
     rows.append(
         CallRow(
             session_id="sub",

@@ -2,9 +2,9 @@
 
 A session with its sub-agents (a task) is the unit that is drawn with replacement; its calls come along.
 80 % percentile intervals from 200 resamples. To stay cheap at a million calls, tasks are dealt into at
-most 128 groups that are drawn as wholes, and values are counted in at most 512 bins of equal count:
-with fewer values than bins every bin is one value and the resampled percentile is exact. Resampling
-then is one small matrix product of whole numbers, hence exact in any order of summation.
+most 64 groups that are drawn as wholes, and values are counted in at most 256 bins of equal count:
+with fewer values than bins every bin is one value and the resampled percentile is exact. All resamples
+look for their percentile together, by bisection over the bins, in whole numbers.
 
 Leaves out: the error of the profile (see `Profile.draw`) and the choice of trace.
 """
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from v4sim.metrics.calls import Int64s
 
 RESAMPLES = 200
-GROUPS = 128
-BINS = 512
+GROUPS = 64
+BINS = 256
 COVERAGE = 0.80
 # Fewer units than this say nothing about their spread; the interval is left out.
 FEWEST_UNITS = 8
@@ -34,7 +34,7 @@ class SessionBootstrap:
     """How often each group occurs in each resample, and the group of every call."""
 
     group_of_call: Int64s
-    draws: NDArray[np.float64]  # [resamples, groups]; float for the matrix product, whole in value
+    draws: Int64s  # [resamples, groups]
 
     @classmethod
     def over(cls, unit_of_call: Int64s, units: int, seed: int) -> SessionBootstrap | None:
@@ -44,7 +44,7 @@ class SessionBootstrap:
         groups = min(units, GROUPS)
         rng = np.random.default_rng([seed, 0xB0075])
         draws = rng.multinomial(groups, np.full(groups, 1.0 / groups), size=RESAMPLES)
-        return cls(unit_of_call % groups, draws.astype(np.float64))
+        return cls(unit_of_call % groups, draws.astype(np.int64))
 
     @property
     def groups(self) -> int:
@@ -57,22 +57,35 @@ class SessionBootstrap:
         bin_of = np.arange(n, dtype=np.int64) * bins // n
         cell = self.group_of_call[calls] * bins + bin_of
         counts = np.bincount(cell, minlength=self.groups * bins).reshape(self.groups, bins)
-        below = np.cumsum(self.draws @ counts.astype(np.float64), axis=1)
-        total = below[:, -1]
-        kept = below[total > 0], total[total > 0]
+        upto = np.cumsum(counts, axis=1)  # values of a group in a bin or below it
+        totals = self._drawn(upto, np.full(RESAMPLES, bins - 1))
         # A bin stands for its middle value.
         edges = np.searchsorted(bin_of, np.arange(bins + 1))
         middle = ascending[(edges[:-1] + edges[1:] - 1) // 2]
-        intervals = []
-        for q in qs:
-            chosen = (kept[0] > (q * (kept[1] - 1))[:, None]).argmax(axis=1)
-            intervals.append(percentile_interval(middle[chosen].astype(np.float64)))
-        return intervals
+        drawn_any = totals > 0
+        return [
+            percentile_interval(middle[self._crossing(upto, q * (totals - 1))[drawn_any]].astype(np.float64))
+            for q in qs
+        ]
+
+    def _drawn(self, upto: Int64s, bins: Int64s) -> Int64s:
+        """Per resample, the values in its bin or below it."""
+        return np.asarray((self.draws * upto[:, bins].T).sum(axis=1))
+
+    def _crossing(self, upto: Int64s, ranks: NDArray[Any]) -> Int64s:
+        """Per resample, the first bin with more than `ranks` values in it or below it."""
+        low, high = np.zeros(RESAMPLES, dtype=np.int64), np.full(RESAMPLES, upto.shape[1] - 1)
+        while (low < high).any():
+            half = (low + high) // 2
+            enough = self._drawn(upto, half) > ranks
+            high = np.where(enough, half, high)
+            low = np.where(enough, low, np.minimum(half + 1, high))
+        return low
 
     def ratio(self, numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> Interval | None:
         """Interval of sum(numerator) / sum(denominator); one entry per call."""
         sums = [
-            self.draws @ np.bincount(self.group_of_call, weights=part, minlength=self.groups)
+            (self.draws * np.bincount(self.group_of_call, weights=part, minlength=self.groups)).sum(axis=1)
             for part in (numerator, denominator)
         ]
         usable = sums[1] > 0
