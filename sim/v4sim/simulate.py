@@ -198,9 +198,20 @@ def run(
 
 
 def front_end(deployment: Deployment) -> tuple[int, float]:
-    """Host time before a call reaches its rank's queue: (ns per request, µs per prompt token)."""
-    engine = deployment.engine
-    return round((engine.cpu_request_us or 0.0) * 1000.0), engine.cpu_cached_token_us or 0.0
+    """Host time before a call reaches its rank's queue: (ns per request, µs per prompt token).
+
+    Every prompt token is tokenised, hashed and copied, whether the cache has it or not.
+    """
+    from v4sim.cost import engine_constants
+
+    engine, constants = deployment.engine, engine_constants(deployment.engine.kind)
+    request_us = constants.cpu_request_us.value if engine.cpu_request_us is None else engine.cpu_request_us
+    token_us = (
+        constants.cpu_cached_token_us.value
+        if engine.cpu_cached_token_us is None
+        else engine.cpu_cached_token_us
+    )
+    return round(request_us * 1000.0), token_us
 
 
 def _speculation(deployment: Deployment, seed: int) -> tuple[AcceptanceModel | None, SpecPolicy]:
