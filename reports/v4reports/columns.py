@@ -1,12 +1,14 @@
 """The arrays of a run: its calls (`calls.parquet`) and its sampled series (`result.json`), as numpy.
 
-Only the columns that a figure uses are read. A column that the file lacks is None. Times are float seconds
-since the start of the run, NaN where a call did not get that far (the file holds -1 nanoseconds there).
+Calls are read a few columns at a time, when a figure asks for them: a run may have a million, and the
+report shares its process with the simulator. Times are float seconds since the start of the run, NaN where
+a call did not get that far (the file holds -1 nanoseconds there).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,34 +20,35 @@ from v4reports.jsonview import View
 from v4sim.errors import RunError
 
 Floats = NDArray[np.float64]
-
-TIMES = ("ready_ns", "sent_ns", "queued_ns", "admit_ns", "first_token_ns", "last_token_ns")
-SPANS = ("wait_queue_ns", "wait_kv_ns", "wait_swa_ns", "wait_slots_ns", "wait_budget_ns", "gpu_share_ns")
-TOKENS = (
-    "prompt_tokens",
-    "output_tokens",
-    "hit_tokens",
-    "hit_host_tokens",
-    "hit_storage_tokens",
-    "computed_tokens",
-    "recomputed_tokens",
-    "bound_tokens",
-)
+CLASS = "event_class"
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Columns by name without their unit suffix `_ns`: times and spans in seconds, the rest in tokens."""
+    """What calls.parquet holds: how many calls, and which columns. Reading may raise RunError."""
 
+    path: Path
     n: int
-    event_class: NDArray[np.int64] | None  # codes into class_names
-    class_names: tuple[str, ...]
-    columns: Mapping[str, Floats]
+    columns: frozenset[str]
 
     def get(self, *names: str) -> tuple[Floats, ...] | None:
-        """The columns, or None if the file lacks one of them."""
-        found = tuple(self.columns[name] for name in names if name in self.columns)
-        return found if len(found) == len(names) else None
+        """Columns in the order asked, or None if the file lacks one. `_ns` columns come in seconds."""
+        if not self.columns.issuperset(names):
+            return None
+        with _opened(self.path) as file:
+            # One after the other, so that only one column is in memory twice.
+            return tuple(_floats(_column(file, name), in_ns=name.endswith("_ns")) for name in names)
+
+    def classes(self) -> tuple[NDArray[np.int64], tuple[str, ...]] | None:
+        """The event class of every call as codes into names, or None if the file has none."""
+        if CLASS not in self.columns:
+            return None
+        with _opened(self.path) as file:
+            column = _column(file, CLASS).unify_dictionaries()
+            if not column.num_chunks:
+                return np.empty(0, np.int64), ()
+            codes = _array(chunk.indices for chunk in column.chunks)
+            return codes, tuple(column.chunk(0).dictionary.to_pylist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +61,42 @@ class Series:
 
 def read_calls(path: Path) -> Calls | None:
     """None when the run directory holds no calls.parquet; RunError when the file is broken."""
+    if not path.exists():
+        return None
+    with _opened(path) as file:
+        return Calls(path, file.metadata.num_rows, frozenset(file.schema_arrow.names))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.exists():
-        return None
     try:
-        # One thread and no memory map: the table is small, and start-up is what takes the time.
-        with pq.ParquetFile(path, read_dictionary=["event_class"]) as file:
-            names = file.schema_arrow.names
-            present = [name for name in (*TIMES, *SPANS, *TOKENS) if name in names]
-            classes = ["event_class"] if "event_class" in names else []
-            table = file.read(columns=present + classes, use_threads=False).unify_dictionaries()
-            columns = {name: _floats(table.column(name).chunks) for name in present}
+        with pq.ParquetFile(path, read_dictionary=[CLASS]) as file:
+            yield file
     except (OSError, pa.ArrowException, BufferError) as error:
         raise RunError(f"{path}: cannot be read as parquet ({error}). Run `v4sim replay` again.") from error
-    codes, class_names = _codes(table.column("event_class")) if classes else (None, ())
-    return Calls(
-        n=table.num_rows,
-        event_class=codes,
-        class_names=class_names,
-        columns={
-            name.removesuffix("_ns"): values
-            if name in TOKENS
-            else np.where(values < 0, np.nan, values * 1e-9)
-            for name, values in columns.items()
-        },
-    )
 
 
-def _floats(chunks: Iterable[Any]) -> Floats:
-    """Arrow arrays as floats, null as -1. Through dlpack, because arrow's own to_numpy imports pandas."""
-    whole = [chunk.fill_null(-1) if chunk.null_count else chunk for chunk in chunks]
-    return np.concatenate([np.empty(0), *(np.from_dlpack(chunk) for chunk in whole)])
+def _column(file: Any, name: str) -> Any:
+    # One thread: a column is quick to read, and starting a pool is not.
+    return file.read(columns=[name], use_threads=False).column(0)
 
 
-def _codes(column: Any) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """A column of few distinct texts as codes into their names."""
-    if not column.num_chunks:
-        return np.empty(0, np.int64), ()
-    codes = _floats([chunk.indices for chunk in column.chunks])
-    return codes.astype(np.int64), tuple(column.chunk(0).dictionary.to_pylist())
+def _array(chunks: Iterable[Any]) -> NDArray[Any]:
+    """Arrow arrays as one of numpy, null as -1. By dlpack, because arrow's own to_numpy imports pandas."""
+    whole = [np.from_dlpack(chunk.fill_null(-1) if chunk.null_count else chunk) for chunk in chunks]
+    return np.concatenate(whole) if whole else np.empty(0)
+
+
+def _floats(column: Any, *, in_ns: bool) -> Floats:
+    """Tokens as they are; nanoseconds in seconds, NaN where negative."""
+    values = _array(column.chunks).astype(np.float64)
+    if in_ns:
+        values[values < 0] = np.nan
+        values *= 1e-9
+    return values
 
 
 def read_series(view: View) -> Series | None:

@@ -41,6 +41,7 @@ PARTS_OF_STEM: dict[str, tuple[str, ...]] = {
     "engine.cpu_request_us": ("cpu",),
     "engine.operations_per_layer": ("overhead",),
     "engine.sampler_operations": ("overhead",),
+    "engine.prefill_graph_tokens": ("overhead",),
     "engine.operation_floor_us": ("overhead",),
 }
 # Parts that no operation measures: they follow from the others.

@@ -18,7 +18,7 @@ from v4reports.rundir import Run
 SLUG = "hits"
 TITLE = "Prompt tokens by where they came from"
 DRAWN = (("device", C.s1), ("host", C.s3), ("storage", C.s4))
-COLUMNS = ("admit", "prompt_tokens", "bound_tokens", "hit_tokens", "hit_host_tokens", "hit_storage_tokens")
+COLUMNS = ("admit_ns", "prompt_tokens", "bound_tokens", "hit_tokens", "hit_host_tokens", "hit_storage_tokens")
 NUM_BINS = 40  # each bin needs calls enough for a ratio
 CALLS_PER_BIN = 8
 

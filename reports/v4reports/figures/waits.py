@@ -18,29 +18,29 @@ from v4reports.rundir import Run
 SLUG = "waits"
 TITLE = "What a call waits for before its first token"
 WAITS = (
-    ("wait_queue", "queue", C.s2),
-    ("wait_kv", "KV pages", C.s1),
-    ("wait_swa", "window", C.s3),
-    ("wait_slots", "slots", C.s6),
-    ("wait_budget", "budget", C.s4),
+    ("wait_queue_ns", "queue", C.s2),
+    ("wait_kv_ns", "KV pages", C.s1),
+    ("wait_swa_ns", "window", C.s3),
+    ("wait_slots_ns", "slots", C.s6),
+    ("wait_budget_ns", "budget", C.s4),
 )
 REST = ("prefill and steps", C.s5)
 
 
 def draw(run: Run) -> Chart | Absent:
-    calls = run.calls
-    found = calls.get("sent", "first_token", *(name for name, _, _ in WAITS)) if calls else None
-    if calls is None or calls.event_class is None or found is None:
+    found = run.calls.get("sent_ns", "first_token_ns", *(name for name, _, _ in WAITS)) if run.calls else None
+    classes = run.calls.classes() if run.calls else None
+    if found is None or classes is None:
         return Absent(SLUG, TITLE, "The run has no calls.parquet with the waits of each call.")
-    sent, first, *waits = found
+    (sent, first, *waits), (class_of, class_names) = found, classes
     inside = np.isfinite(first)
     if run.window_s is not None:
         inside &= (sent >= run.window_s[0]) & (sent < run.window_s[1])
     if not inside.any():
         return Absent(SLUG, TITLE, "No call of the steady window reached its first token.")
     means = {}
-    for name in ("all", *ordered(EVENT_CLASSES, sorted(calls.class_names))):
-        chosen = inside if name == "all" else inside & (calls.event_class == calls.class_names.index(name))
+    for name in ("all", *ordered(EVENT_CLASSES, sorted(class_names))):
+        chosen = inside if name == "all" else inside & (class_of == class_names.index(name))
         if not chosen.any():
             continue
         parts = [float(np.nan_to_num(wait[chosen]).mean()) for wait in waits]
