@@ -114,10 +114,16 @@ class CacheOwner:
         tree = self.tree
         swa_before = tree.swa_tokens
         node, added = tree.insert(uid, held, upto, swa_from)
-        self.kv.give(private_tokens - added)
-        self.swa.give(private_swa - (tree.swa_tokens - swa_before))
-        if node is not held:
-            if node is not None:
-                tree.lock(node)
+        if private_tokens != added:
+            self.kv.give(private_tokens - added)
+        gained = tree.swa_tokens - swa_before
+        if private_swa != gained:
+            self.swa.give(private_swa - gained)
+        if node is None or node is held:
+            return held
+        if held is not None and node.parent is held and node.locks == 0:
+            tree.move_lock(held, node)
+        else:
+            tree.lock(node)
             self.release(held)
         return node

@@ -28,19 +28,20 @@ class Pool:
         return self.capacity - self.used
 
     def take(self, amount: int) -> None:
-        self.used += amount
-        if self.used > self.capacity:
+        used = self.used + amount
+        if used > self.capacity:
             raise LawError(
-                f"pool {self.name!r}: {self.used} used of {self.capacity}; a pool can never hold more "
+                f"pool {self.name!r}: {used} of {self.capacity} asked for; a pool can never hold more "
                 "than its capacity. This is a defect of v4sim: please report the trace and the seed."
             )
-        if self.used > self.peak:
-            self.peak = self.used
+        self.used = used
+        if used > self.peak:
+            self.peak = used
 
     def give(self, amount: int) -> None:
+        if amount > self.used:
+            raise LawError(f"pool {self.name!r}: {amount} units returned of {self.used} taken")
         self.used -= amount
-        if self.used < 0:
-            raise LawError(f"pool {self.name!r}: {-self.used} more units returned than were taken")
 
     def __repr__(self) -> str:
         return f"<Pool {self.name} {self.used}/{self.capacity}>"

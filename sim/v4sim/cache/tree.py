@@ -118,9 +118,20 @@ class SpanTree:
             self.protected_tokens += above.tokens
             above = above.parent
 
+    def move_lock(self, held: SpanNode, child: SpanNode) -> None:
+        """`lock(child)` then `unlock(held)` for a child that nobody else has locked: one step down."""
+        child.locks = 1  # held.locks stays: a direct holder becomes a locked child
+        child.swa_locks = 1
+        self.protected_tokens += child.end - child.start
+        self.swa_protected_tokens += child.end - child.swa_start
+        held.swa_locks -= 1
+        if held.swa_locks == 0 and held.swa_start < held.end:
+            self.swa_protected_tokens -= held.end - held.swa_start
+            self._push_swa(held)
+
     def unlock(self, node: SpanNode) -> None:
         node.swa_locks -= 1
-        if node.swa_locks == 0:
+        if node.swa_locks == 0 and node.swa_start < node.end:
             self.swa_protected_tokens -= node.swa_tokens
             self._push_swa(node)
         above: SpanNode | None = node
@@ -139,21 +150,25 @@ class SpanTree:
         """Make the content of `uid` resident up to `upto` (a page multiple), starting under `below`.
 
         `below` is a resident node on the content's path (None: the root). The sliding window is
-        resident from `swa_from` on. Returns the node that ends at `upto` and the number of tokens
-        that were added; pages that someone else inserted meanwhile are not added again.
+        resident from `swa_from` on. Returns the node that ends at `upto`, which the caller must lock
+        (unlocking it later offers it to eviction), and the number of tokens that were added; pages
+        that someone else inserted meanwhile are not added again.
         """
         begin = below.end if below is not None else 0
         if upto <= begin:
             return below, 0
+        self._tick += 1
+        if below is not None and below.uid == uid and self._tails[uid] is below:
+            return self._append(uid, begin, upto, below, swa_from), upto - begin
         added = 0
         node = below
-        self._tick += 1
         for owner, segment_end in self._segments(uid, begin, upto):
+            if node is not below and node is not None and node.swa_tokens and not node.swa_locks:
+                self._push_swa(node)
             segment_start = max(begin, self.prefixes.start(owner))
             tail = self._tails.get(owner)
             if tail is not None and tail.end > segment_start:
-                node, resident_end = self._node_at(tail, min(segment_end, tail.end))
-                segment_start = resident_end
+                node, segment_start = self._node_at(tail, min(segment_end, tail.end))
             if segment_start < segment_end:
                 node = self._append(owner, segment_start, segment_end, node, swa_from)
                 added += segment_end - segment_start
@@ -165,7 +180,6 @@ class SpanTree:
             self.swa_tokens += node.swa_tokens
             if node.swa_locks:
                 self.swa_protected_tokens += node.swa_tokens
-            self._push_swa(node)
         node.swa_access = self._tick
         return node, added
 
@@ -197,11 +211,8 @@ class SpanTree:
         node = SpanNode(uid, start, end, parent, self._tick)
         node.swa_start = min(max(start, swa_from), end)
         self._tails[uid] = node
-        self.kv_tokens += node.tokens
-        self._push_leaf(node)
-        if node.swa_tokens:
-            self.swa_tokens += node.swa_tokens
-            self._push_swa(node)
+        self.kv_tokens += end - start
+        self.swa_tokens += end - node.swa_start
         return node
 
     # -- eviction -------------------------------------------------------------------------------

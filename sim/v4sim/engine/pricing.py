@@ -22,6 +22,7 @@ MAX_BLOCK_STEPS = 512
 # A short look ahead costs as much as a longer one.
 _SHORTEST_BLOCK = 8
 _IDLE = RankLoad(0, 0, 0, ())
+_NO_WORK = (0, 0)
 
 
 @dataclass(slots=True)
@@ -129,22 +130,27 @@ class Pricer:
             contexts = batch.now()
             sums = batch.per_rank_sum(contexts).tolist()
             tops = batch.per_rank_max(contexts).tolist()
-        loads: list[RankLoad] = []
-        work: list[tuple[int, int]] = []
-        for rank, planned, decode in zip(group.ranks, chunks, decodes, strict=True):
-            if not decode and not planned:
-                loads.append(_IDLE)
-                work.append((0, 0))
-                continue
+        ranks = group.ranks
+        loads = [_IDLE] * len(ranks)
+        work = [_NO_WORK] * len(ranks)
+        for index, rank in enumerate(ranks):
+            planned = chunks[index]
             rows = context_sum = context_max = 0
-            if decode:
-                rows, context_sum, context_max = batch.rows[rank.index], sums[rank.index], tops[rank.index]
+            if decodes[index]:
+                rows, context_sum, context_max = batch.rows[index], sums[index], tops[index]
                 for call in rank.leaving:
                     last = call.prompt_tokens + call.output_tokens
                     rows, context_sum, context_max = rows + 1, context_sum + last, max(context_max, last)
-            prefill = tuple([(chunk.new_tokens, chunk.past_tokens) for chunk in planned])
-            loads.append(RankLoad(rows, context_sum, context_max, prefill))
-            work.append((rows, sum([new for new, _ in prefill])))
+            elif not planned:
+                continue
+            tokens = 0
+            prefill: tuple[tuple[int, int], ...] = ()
+            if planned:
+                prefill = tuple([(new, past) for _, new, past, _ in planned])
+                for new, _ in prefill:
+                    tokens += new
+            loads[index] = RankLoad(rows, context_sum, context_max, prefill)
+            work[index] = (rows, tokens)
         kind = "decode" if not prefills else "mixed" if any_decode else "prefill"
         parts = self._cost.step(loads, group.width, kind)
         duration = sum(parts)

@@ -1,0 +1,252 @@
+"""The span tree against a model that keeps pages one by one, and its eviction order by example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from v4sim.cache.legal import HitPolicy
+from v4sim.cache.node import SpanNode
+from v4sim.cache.owner import CacheOwner
+from v4sim.cache.tree import SpanTree
+from v4sim.errors import LawError
+from v4sim.prefix import NO_PARENT, PrefixIndex
+from v4traces import TraceTable
+
+PAGE = 4
+
+
+@dataclass
+class Rows:
+    """As much of a trace as a prefix index reads."""
+
+    parent: list[int]
+    shared: list[int]
+    group: list[int] = field(default_factory=list)
+    group_tokens: list[int] = field(default_factory=list)
+
+    def index(self, page: int = PAGE) -> PrefixIndex:
+        @dataclass
+        class Columns:
+            n: int
+            parent: np.ndarray
+            shared_tokens: np.ndarray
+            shared_output_tokens: np.ndarray
+            group: np.ndarray
+            group_tokens: np.ndarray
+            group_names: list[str]
+
+        n = len(self.parent)
+        group = self.group or [-1] * n
+        columns = Columns(
+            n,
+            np.array(self.parent, dtype=np.int64),
+            np.array(self.shared, dtype=np.int64),
+            np.zeros(n, dtype=np.int64),
+            np.array(group, dtype=np.int64),
+            np.array(self.group_tokens or [0] * n, dtype=np.int64),
+            [f"g{i}" for i in range(max(group) + 1)],
+        )
+        return PrefixIndex(cast(TraceTable, columns), page)
+
+
+# Eight contents: a chain, forks at several lengths, one that repeats its parent's inherited part only.
+CONTENTS = Rows(
+    parent=[-1, 0, 1, 1, 0, -1, 5, 2],
+    shared=[0, 10, 22, 9, 3, 0, 16, 31],
+    group=[0, -1, -1, -1, -1, 0, -1, -1],
+    group_tokens=[9, 0, 0, 0, 0, 9, 0, 0],
+)
+LENGTH = 44
+
+
+def pages_of(prefixes: PrefixIndex, uid: int, tokens: int) -> list[tuple[int, int]]:
+    """Identity of each whole page of a content: (owning span, page number)."""
+    pages = []
+    for page in range(tokens // PAGE):
+        owner = uid
+        while owner != NO_PARENT and prefixes.start(owner) > page * PAGE:
+            owner = prefixes.parent(owner)
+        pages.append((owner, page))
+    return pages
+
+
+class TreeMachine(RuleBasedStateMachine):
+    """Insert, hold, release and evict; whatever happens, hits are what a page-by-page model says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prefixes = CONTENTS.index()
+        self.tree = SpanTree(self.prefixes)
+        self.held: list[tuple[int, int, SpanNode]] = []
+        self.known: set[tuple[int, int]] = set()
+
+    def resident(self) -> set[tuple[int, int]]:
+        pages = set()
+        for node in self.tree.nodes():
+            pages |= {(node.uid, page) for page in range(node.start // PAGE, node.end // PAGE)}
+        return pages
+
+    @rule(uid=st.integers(0, 7), tokens=st.integers(1, LENGTH), window=st.integers(0, 3))
+    def insert(self, uid: int, tokens: int, window: int) -> None:
+        upto = tokens // PAGE * PAGE
+        node, length = self.tree.find(uid, upto)
+        if node is not None and node.end != length:
+            node = self.tree.split(node, length)
+        if node is not None:
+            self.tree.lock(node)
+        before = self.tree.kv_tokens
+        end, added = self.tree.insert(uid, node, upto, max(length, upto - window * PAGE))
+        assert self.tree.kv_tokens - before == added
+        self.known |= set(pages_of(self.prefixes, uid, upto))
+        assert set(pages_of(self.prefixes, uid, upto)) <= self.resident()
+        if end is not None:
+            assert end.end == max(upto, length)
+            self.tree.lock(end)
+            self.held.append((uid, end.end, end))
+        if node is not None:
+            self.tree.unlock(node)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, len(self.held) - 1))
+        self.tree.unlock(self.held.pop(index)[2])
+
+    @rule(tokens=st.integers(1, 40))
+    def evict(self, tokens: int) -> None:
+        before, possible = self.tree.kv_tokens, self.tree.evictable_tokens
+        freed = self.tree.evict(tokens)
+        assert before - self.tree.kv_tokens == freed
+        assert freed >= min(tokens, possible)
+
+    @rule(tokens=st.integers(1, 20))
+    def evict_windows(self, tokens: int) -> None:
+        before, possible = self.tree.swa_tokens, self.tree.swa_evictable_tokens
+        freed = self.tree.evict_swa(tokens)
+        assert before - self.tree.swa_tokens == freed
+        assert freed >= min(tokens, possible)
+
+    @invariant()
+    def totals_agree(self) -> None:
+        self.tree.check()
+
+    @invariant()
+    def hits_are_the_longest_resident_prefix(self) -> None:
+        resident = self.resident()
+        assert resident <= self.known
+        for uid in range(8):
+            expected = 0
+            for page in pages_of(self.prefixes, uid, LENGTH):
+                if page not in resident:
+                    break
+                expected += PAGE
+            node, length = self.tree.find(uid, LENGTH)
+            assert length == expected
+            assert (node is None) == (expected == 0)
+            if node is not None:
+                assert node.start < length <= node.end
+
+    @invariant()
+    def held_prefixes_stay(self) -> None:
+        for uid, end, node in self.held:
+            assert node.alive
+            assert node.end == end
+            assert self.tree.find(uid, end)[1] == end
+
+
+TestTree = TreeMachine.TestCase
+TestTree.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+class PageGrainMachine(TreeMachine):
+    """The same laws where leaves shrink page by page (vLLM)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tree = SpanTree(self.prefixes, page_grain=True)
+
+
+TestPageGrain = PageGrainMachine.TestCase
+TestPageGrain.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+def put(tree: SpanTree, uid: int, upto: int, swa_from: int = 0) -> None:
+    """Insert a whole content and let go of it."""
+    node, length = tree.find(uid, upto)
+    if node is not None and node.end != length:
+        node = tree.split(node, length)
+    end, _ = tree.insert(uid, node, upto, max(length, swa_from))
+    assert end is not None
+    tree.lock(end)
+    tree.unlock(end)
+
+
+def test_the_least_recently_used_leaf_goes_first_and_a_use_covers_the_whole_path() -> None:
+    tree = SpanTree(Rows([-1, -1, 0], [0, 0, 8]).index())
+    put(tree, 0, 8)
+    put(tree, 1, 8)
+    put(tree, 2, 16)  # extends content 0, so 0 is used again
+    tree.evict(1)
+    assert tree.find(1, 16)[1] == 0
+    assert tree.find(2, 16)[1] == 16
+
+
+def test_a_whole_node_leaves_in_sglang_and_single_pages_in_vllm() -> None:
+    for page_grain, left in ((False, 0), (True, 12)):
+        tree = SpanTree(Rows([-1], [0]).index(), page_grain=page_grain)
+        put(tree, 0, 16)
+        tree.evict(1)
+        assert tree.find(0, 16)[1] == left
+
+
+def test_windows_leave_from_the_root_first_so_that_a_session_can_still_resume_at_its_end() -> None:
+    tree = SpanTree(Rows([-1, 0, 1], [0, 8, 16]).index())
+    for uid, upto in ((0, 8), (1, 16), (2, 24)):
+        put(tree, uid, upto)
+    tree.evict_swa(1)
+    starts = {node.uid: node.swa_tokens for node in tree.nodes()}
+    assert starts == {0: 0, 1: 8, 2: 8}
+
+
+def test_a_leaf_that_loses_its_window_goes_whole() -> None:
+    tree = SpanTree(Rows([-1, -1], [0, 0]).index())
+    put(tree, 0, 8)
+    put(tree, 1, 8)
+    tree.evict_swa(4)
+    assert tree.find(0, 8)[1] == 0
+    assert tree.kv_tokens == 8
+
+
+def test_a_request_larger_than_the_pool_never_pushes_occupancy_above_capacity() -> None:
+    """LMCache#1826: no ghost tokens, whatever is asked for."""
+    prefixes = Rows([-1, -1], [0, 0]).index()
+    owner = CacheOwner(
+        SpanTree(prefixes), HitPolicy("strict", PAGE, 2, 4), kv_tokens=20, swa_tokens=20, request_slots=2
+    )
+    assert not owner.make_kv_room(24)
+    with pytest.raises(LawError, match="can never hold more"):
+        owner.kv.take(24)
+    assert owner.make_kv_room(20)
+
+
+def test_pages_are_shared_between_copies_only_where_the_content_is() -> None:
+    prefixes = CONTENTS.index()
+    copy = prefixes.stride
+    assert prefixes.parent(2 + copy) == 1 + copy
+    assert prefixes.parent(0 + copy) == prefixes.parent(0)  # the group's common prefix
+
+
+def test_a_span_hangs_off_the_call_that_owns_the_token_before_it() -> None:
+    """Content 3 shares 9 tokens with 1, which took its first 8 from 0: it is a child of 0."""
+    prefixes = CONTENTS.index()
+    assert prefixes.parent(3) == 0 or prefixes.start(3) > prefixes.start(prefixes.parent(3))
+    for uid in range(8):
+        above = prefixes.parent(uid)
+        assert above == NO_PARENT or prefixes.start(uid) > prefixes.start(above)
