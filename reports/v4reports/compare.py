@@ -12,7 +12,7 @@ from pathlib import Path
 from v4reports import numbers
 from v4reports.figures.change import Change, draw_changes
 from v4reports.names import EVENT_CLASSES, KINDS, PARTS, RESUME_VIEWS, label, ordered
-from v4reports.rundir import Dist, Metrics, Run
+from v4reports.run import Dist, Metrics, Run
 from v4reports.sections.window import comparison_rows, shown
 from v4reports.tables import Cell, Column, Table, flattened, row, text_columns
 

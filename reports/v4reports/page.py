@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from v4reports import numbers
 from v4reports.figures.base import Absent, Chart
-from v4reports.rundir import Run
+from v4reports.run import Run
 from v4reports.sections.base import sentence
 
 if TYPE_CHECKING:

@@ -1,48 +1,35 @@
 """What the seconds of each part rest on, from the run's provenance entries.
 
-An entry says itself which parts it feeds (`parts`), or its operation's stem does: `moe.fp8.sglang...` feeds
+An entry says itself which parts it feeds (`parts`), or its operation's name does: `moe.fp8.sglang...` feeds
 the part `moe`. A part with several kinds shows all of them, the weakest claim last.
 """
 
 from __future__ import annotations
 
 from v4reports.names import PROVENANCE
-from v4reports.rundir import Run, Source
+from v4reports.run import Run, Source
 
-# Stems of operations that are not named like the part their time is booked under.
-PARTS_OF_STEM: dict[str, tuple[str, ...]] = {
-    "csa_decode": ("attention_other",),
-    "csa_prefill": ("attention_other",),
-    "csa_tail": ("attention_other",),
-    "hca_decode": ("hca", "swa"),  # the HCA module stands for layers with a sliding window alone
-    "hca_prefill": ("hca", "swa"),
+# Beginnings of operation names that are not the part their time is booked under; the longest one counts.
+PARTS_OF_PREFIX: dict[str, tuple[str, ...]] = {
+    "csa": ("attention_other",),
+    "hca": ("hca", "swa"),  # the HCA module stands for layers with a sliding window alone
     "hca_context": ("hca",),
     "hca_saturated": ("hca",),
-    "index_scan_floor": ("index_scan",),
-    "index_scan_prefill": ("index_scan",),
+    "index_scan": ("index_scan",),
     "hbm_stream": ("index_scan",),
-    "topk_decode": ("topk",),
-    "topk_prefill": ("topk",),
-    "topk_rate": ("topk",),
-    "deepep_ll": ("dispatch_combine",),
-    "deepep_normal": ("dispatch_combine",),
+    "topk": ("topk",),
+    "deepep": ("dispatch_combine",),
     "all_gather": ("dispatch_combine",),
     "reduce_scatter": ("dispatch_combine",),
     "ep_link": ("dispatch_combine",),
     "megamoe": ("moe", "dispatch_combine"),
-    "mtp_projection": ("mtp_draft",),
-    "h2d_copy": ("h2d",),
-    "h2d_gather": ("h2d",),
+    "mtp": ("mtp_draft",),
+    "h2d": ("h2d",),
     "eager_launch": ("overhead",),
     "constant_step": ("overhead", "attention_other", "projections"),
-    "engine.cpu_step_us": ("cpu",),
-    "engine.dp_gather_us": ("cpu",),
-    "engine.cpu_cached_token_us": ("cpu",),
-    "engine.cpu_request_us": ("cpu",),
-    "engine.operations_per_layer": ("overhead",),
-    "engine.sampler_operations": ("overhead",),
-    "engine.prefill_graph_tokens": ("overhead",),
-    "engine.operation_floor_us": ("overhead",),
+    "engine.": ("overhead",),
+    "engine.cpu": ("cpu",),
+    "engine.dp_gather": ("cpu",),
 }
 # Parts that no operation measures: they follow from the others.
 DERIVED = frozenset({"idle_wait"})
@@ -52,8 +39,8 @@ def parts_of(source: Source) -> tuple[str, ...]:
     """The parts that an entry's time is booked under."""
     if source.parts:
         return source.parts
-    stem = source.op.partition(".")[0]
-    return PARTS_OF_STEM.get(source.op) or PARTS_OF_STEM.get(stem) or (stem,)
+    prefix = max((p for p in PARTS_OF_PREFIX if source.op.startswith(p)), key=len, default=None)
+    return PARTS_OF_PREFIX[prefix] if prefix is not None else (source.op.partition(".")[0],)
 
 
 def kinds_of_part(run: Run, part: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from v4reports import numbers
-from v4reports.rundir import Dist
+from v4reports.run import Dist
 
 
 @dataclass(frozen=True, slots=True)

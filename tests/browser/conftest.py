@@ -50,6 +50,7 @@ def browser(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """HTML files by name: a full run, a run of many ranks with long names, a bare one, a comparison."""
+    load(HERE.parent / "reports" / "rundraw.py")
     builder = load(HERE.parent / "reports" / "runbuilder.py")
     root = tmp_path_factory.mktemp("runs")
 

@@ -26,6 +26,7 @@ def load(name: str) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def runbuilder() -> ModuleType:
+    load("rundraw")
     return load("runbuilder")
 
 

@@ -17,7 +17,8 @@ from v4reports import figures
 from v4reports.figures import Absent, Chart
 from v4reports.figures.canvas import Canvas, house_style, log_ticks, nice_ticks, spread
 from v4reports.figures.svg import TOKENS
-from v4reports.rundir import Run, read_run
+from v4reports.run import Run
+from v4reports.rundir import read_run
 from v4sim.errors import RunError
 
 DRAWN_BY_A_FULL_RUN = sorted(set(figures.FIGURES) - {"parts-mixed"})

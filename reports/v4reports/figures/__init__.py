@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from v4reports.figures import blocked, cost, hits, itl, load, parts, pools, ranks, speculation, ttft, waits
 from v4reports.figures.base import Absent, Chart, FigureFunction
-from v4reports.rundir import Run
+from v4reports.run import Run
 from v4sim.errors import RunError
 
 FIGURES: dict[str, FigureFunction] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 
 @dataclass(frozen=True, slots=True)

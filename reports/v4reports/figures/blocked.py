@@ -7,7 +7,7 @@ from v4reports.figures.bars import Bar, draw_bars
 from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import C, nice_ticks
 from v4reports.names import REASONS, label
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 SLUG = "blocked"
 TITLE = "Waiting before admission, by reason"

@@ -6,7 +6,7 @@ from v4reports import numbers
 from v4reports.figures.bars import Bar, draw_bars
 from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import C, nice_ticks
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 SLUG = "cost"
 TITLE = "Cost of a completed task"

@@ -13,7 +13,7 @@ from v4reports.figures import timeplot
 from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import C, Canvas, grid_y, spread
 from v4reports.names import TIERS, label
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 SLUG = "hits"
 TITLE = "Prompt tokens by where they came from"

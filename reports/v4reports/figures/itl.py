@@ -6,7 +6,7 @@ from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import WIDTH
 from v4reports.figures.percentiles import Row, described, draw_strips
 from v4reports.figures.ttft import objective, objective_form
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 SLUG = "itl"
 TITLE = "Time between tokens"

@@ -9,7 +9,7 @@ from v4reports.columns import held_maxima, held_means
 from v4reports.figures import timeplot
 from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import C, Canvas, grid_y, nice_ticks, spread
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 SLUG = "load"
 TITLE = "Calls running and waiting"

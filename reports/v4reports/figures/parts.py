@@ -11,7 +11,7 @@ from v4reports.figures.base import Absent, Chart, FigureFunction
 from v4reports.figures.canvas import SMALL_PX, C, Canvas, grid_x, nice_ticks, shortened
 from v4reports.names import KINDS, PARTS, label
 from v4reports.provenance import claim_of_part
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 ROW_PX = 24
 SHARE_SHOWN = 0.002  # smaller parts are in the table, not in the figure

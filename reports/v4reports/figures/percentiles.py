@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from v4reports import numbers
 from v4reports.figures.canvas import SMALL_PX, C, Canvas, grid_x, log_ticks, shortened
-from v4reports.rundir import Dist
+from v4reports.run import Dist
 
 ROW_PX = 34
 

@@ -12,7 +12,7 @@ from v4reports.figures import timeplot
 from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import C, Canvas, grid_y, spread
 from v4reports.names import POOLS, label
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 SLUG = "pools"
 TITLE = "How full the pools are"

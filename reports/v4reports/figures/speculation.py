@@ -7,7 +7,7 @@ from v4reports.figures import timeplot
 from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import C, Canvas, grid_x, grid_y, spread
 from v4reports.names import PHASES, label, ordered
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 SLUG = "speculation"
 TITLE = "Draft tokens accepted, by position and phase"

@@ -13,7 +13,7 @@ import numpy as np
 from v4reports import numbers
 from v4reports.columns import Floats
 from v4reports.figures.canvas import SMALL_PX, C, grid_x, shortened
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 NUM_BINS = 160
 LEFT, RIGHT, TOP, BOTTOM = 48.0, 96.0, 22.0, 30.0

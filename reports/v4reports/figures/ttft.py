@@ -9,7 +9,7 @@ from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import WIDTH
 from v4reports.figures.percentiles import Row, described, draw_strips
 from v4reports.names import EVENT_CLASSES, RESUME_VIEWS, label, ordered
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 SLUG = "ttft"
 TITLE = "Time to first token, by how the call began"

@@ -13,7 +13,7 @@ from v4reports.figures.bars import Bar, draw_bars
 from v4reports.figures.base import Absent, Chart
 from v4reports.figures.canvas import C, nice_ticks
 from v4reports.names import EVENT_CLASSES, label, ordered
-from v4reports.rundir import Run
+from v4reports.run import Run
 
 SLUG = "waits"
 TITLE = "What a call waits for before its first token"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from v4reports.rundir import Run
+from v4reports.run import Run
 from v4reports.sections import (
     admission,
     cache,

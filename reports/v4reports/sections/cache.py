@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from v4reports import numbers
 from v4reports.names import POOLS, TIERS, label, ordered
-from v4reports.rundir import Run
+from v4reports.run import Run
 from v4reports.sections.base import Section
 from v4reports.tables import Cell, Column, Table, row, value_table
 

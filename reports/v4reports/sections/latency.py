@@ -5,7 +5,7 @@ from __future__ import annotations
 from v4reports import numbers
 from v4reports.figures.ttft import objective, objective_form
 from v4reports.names import EVENT_CLASS_MEANING, EVENT_CLASSES, RESUME_VIEWS, label, ordered
-from v4reports.rundir import Dist, Run
+from v4reports.run import Dist, Run
 from v4reports.sections.base import Section
 from v4reports.tables import Cell, Table, distribution_table
 

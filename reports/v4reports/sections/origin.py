@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from v4reports.names import PROVENANCE
-from v4reports.rundir import Run
+from v4reports.run import Run
 from v4reports.sections.base import Section, sentence
 from v4reports.tables import Table, flattened, row, text_columns
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from v4reports import numbers
-from v4reports.rundir import Run
+from v4reports.run import Run
 from v4reports.sections.base import Section
 from v4reports.tables import Column, Table, row
 

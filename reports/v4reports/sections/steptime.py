@@ -5,7 +5,7 @@ from __future__ import annotations
 from v4reports import numbers
 from v4reports.names import KINDS, PARTS, label, ordered
 from v4reports.provenance import kind_of_part
-from v4reports.rundir import Run
+from v4reports.run import Run
 from v4reports.sections.base import Section
 from v4reports.tables import Cell, Column, Table, distribution_table, row
 

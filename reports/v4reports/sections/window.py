@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from v4reports import numbers
-from v4reports.rundir import Dist, Metrics, Run
+from v4reports.run import Dist, Metrics, Run
 from v4reports.sections.base import Section
 from v4reports.tables import Cell, Column, Table, row, text_columns
 
