@@ -65,7 +65,8 @@ def _show(table: TraceTable, result: TraceStats) -> None:
 def _facts(table: TraceTable, result: TraceStats) -> Iterator[tuple[str, str]]:
     bounds, meta = result.hit_bounds, table.metadata
     yield "source", f"{meta.source_format}, {meta.trace_class}"
-    yield "shared lengths", f"blocks of {meta.block_tokens} tokens, right to {meta.prefix_error_tokens}"
+    blocks = f"in blocks of {meta.block_tokens} tokens, short by up to {meta.prefix_error_tokens}"
+    yield "shared lengths", blocks if meta.block_tokens else "in tokens"
     yield "calls", f"{result.calls:,} ({', '.join(f'{k} {v:,}' for k, v in result.triggers.items())})"
     yield "sessions", f"{result.sessions:,}, of them sub-agents {result.sub_agents:,}; tasks {result.tasks:,}"
     yield "continue another session", f"{result.continuing_sessions:,} sessions"
@@ -83,10 +84,14 @@ def _facts(table: TraceTable, result: TraceStats) -> Iterator[tuple[str, str]]:
 
 def _cells(one: Distribution) -> list[str]:
     values = [*(one.quantiles[column] for column in _COLUMNS), one.mean, one.max]
-    return [f"{one.count:,}", *(_number(value) for value in values)]
+    return [_number(one.count), *(_number(value) for value in values)]
 
 
 def _number(value: float | None) -> str:
     if value is None:
         return ""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.4g}M"
+    if abs(value) >= 1e4:
+        return f"{value / 1e3:.4g}k"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
