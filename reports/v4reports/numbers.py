@@ -43,6 +43,16 @@ def scaled(value: float | None) -> str:
     return digits(value) if value != round(value) else integer(value)
 
 
+def size(value_bytes: float | None) -> str:
+    """Bytes in powers of 1024."""
+    if value_bytes is None or not math.isfinite(value_bytes):
+        return UNKNOWN
+    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if value_bytes >= factor:
+            return f"{digits(value_bytes / factor)}{GAP}{unit}"
+    return f"{value_bytes:.0f}{GAP}B"
+
+
 def seconds(value: float | None) -> str:
     """A duration in the unit it is spoken in: 840 µs, 12.3 ms, 1.84 s, 6.2 min, 3.4 h."""
     if value is None or not math.isfinite(value):

@@ -65,6 +65,12 @@ def test_a_ratio_below_one_never_reads_as_all(ratio: float) -> None:
         assert not numbers.percent(ratio).startswith("100")
 
 
+@given(st.floats(min_value=1, max_value=1e15))
+def test_a_size_reads_back_as_itself(value: float) -> None:
+    units = {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
+    assert back(numbers.size(value), units) == pytest.approx(value, rel=5.01e-3, abs=0.5)
+
+
 def test_unknown_is_never_zero() -> None:
     for show in (
         numbers.digits,

@@ -102,6 +102,11 @@ def test_cost_per_successful_task_is_absent_when_unknown(
     assert htmlpage.table_rows(page, "Tasks, steady window")["Cost per successful task"] == ["$0.333"]
     assert "is not known" not in page.text()
 
+    def none_succeeded(result: dict[str, Any]) -> None:
+        result["steady"]["tasks"]["successful"] = 0
+
+    assert "No task of the steady window succeeded" in page_of(none_succeeded).text()
+
 
 def test_tier_tokens_are_shown_to_sum_to_the_prompt(
     run_dir: Path, htmlpage: ModuleType, page_of: Callable[[Change | None], Any]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from v4reports import numbers
-from v4reports.run import Run
+from v4reports.run import Dist, Run
 from v4reports.sections.base import Section
 from v4reports.tables import Cell, Table, distribution_table, value_table
 
@@ -13,13 +15,9 @@ def build(run: Run) -> Section:
         table for table in (throughput_table(run), task_table(run), token_price_table(run)) if table.rows
     ]
     if run.steady.task_e2e_s is not None:
-        tables.append(task_time_table(run))
-    notes = []
-    if "per_successful_task" not in run.steady.cost:
-        notes.append("Cost per successful task is not known: the trace does not say which tasks succeeded.")
-    return Section(
-        "economy", "Throughput and cost", _lead(run), ("load", "cost"), tuple(tables), tuple(notes)
-    )
+        tables.append(task_time_table(run.steady.task_e2e_s))
+    notes = () if "per_successful_task" in run.steady.cost else (_why_no_success_cost(run),)
+    return Section("economy", "Throughput and cost", _lead(run), ("load", "cost"), tuple(tables), notes)
 
 
 def throughput_table(run: Run) -> Table:
@@ -52,7 +50,7 @@ def task_table(run: Run) -> Table:
     return value_table(
         "Tasks, steady window",
         (
-            ("Tasks completed", numbers.integer(tasks("completed")), "one root session with its sub-agents"),
+            ("Tasks completed", numbers.integer(tasks("completed")), "every call of the task completed"),
             ("Tasks successful", numbers.integer(tasks("successful")), "as the trace says"),
             ("Tasks per hour", numbers.digits(tasks("per_hour")), ""),
             (
@@ -60,7 +58,7 @@ def task_table(run: Run) -> Table:
                 numbers.digits(tasks("gpu_seconds_per_task")),
                 "shares of step time of its calls",
             ),
-            ("Cache per task", _bytes(tasks("cache_bytes_per_task")), "peak KV of its sessions"),
+            ("Cache per task", numbers.size(tasks("cache_bytes_per_task")), "peak KV of its sessions"),
             ("Price of a GPU-hour", numbers.dollars(price), "as configured"),
             (
                 "Cost per task, amortised",
@@ -95,11 +93,8 @@ def token_price_table(run: Run) -> Table:
     )
 
 
-def task_time_table(run: Run) -> Table:
-    from dataclasses import replace
-
-    dist = run.steady.task_e2e_s
-    assert dist is not None
+def task_time_table(dist: Dist) -> Table:
+    """`dist` in seconds."""
     names = ("mean", "min", "max", "p50", "p90", "p95", "p99")
     in_ms = replace(dist, **{name: getattr(dist, name) * 1e3 for name in names}, p50_ci=None, p95_ci=None)
     return distribution_table(
@@ -109,21 +104,19 @@ def task_time_table(run: Run) -> Table:
     )
 
 
+def _why_no_success_cost(run: Run) -> str:
+    successful = run.steady.tasks.get("successful")
+    if successful is None:
+        return "Cost per successful task is not known: the trace does not say which tasks succeeded."
+    return "No task of the steady window succeeded, so there is no cost per successful task."
+
+
 def _attributed(run: Run) -> str:
     low, high = (run.steady.cost.get(f"attributed_per_task_ci_{end}") for end in ("low", "high"))
     text = "by share of step time; idle apart"
     if low is None or high is None:
         return text
     return f"{text}; 80 % interval {numbers.dollars(low)} to {numbers.dollars(high)}"
-
-
-def _bytes(value: float | None) -> str:
-    if value is None:
-        return numbers.UNKNOWN
-    for size, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if value >= size:
-            return f"{numbers.digits(value / size)} {unit}"
-    return f"{value:.0f} B"
 
 
 def _lead(run: Run) -> str:
