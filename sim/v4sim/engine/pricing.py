@@ -30,7 +30,9 @@ class Block:
     """What a replica runs now. Only pure decode blocks have more than one step.
 
     `ends_ns` are the step boundaries; `parts_ns` [PARTS, steps] and `contexts` [rows, steps + 1] are
-    there for blocks that were priced as arrays. `steps` may be cut down while the block runs.
+    there for blocks that were priced as arrays. `steps` may be cut down while the block runs. Where
+    finished calls leave after the first step, that step was priced alone: `work` then tells its rows
+    and `first_parts_ns` its parts, also as the first column of `parts_ns`.
     """
 
     start_ns: int
@@ -40,7 +42,7 @@ class Block:
     decodes: list[bool]
     token: int
     kind: str = "decode"
-    single_parts_ns: list[int] | None = None
+    first_parts_ns: list[int] | None = None
     work: list[tuple[int, int]] | None = None
     parts_ns: NDArray[np.int64] | None = None
     contexts: NDArray[np.int64] | None = None
@@ -76,27 +78,50 @@ class Pricer:
         steps = self._steps_that_fit(contexts, steps)
         if steps == 1:
             return None
-        before = contexts[:, :steps]
+        first = work = None
+        alone = 0
+        if any([rank.leaving for rank in group.ranks]):
+            loads, work = self._loads(chunks, decodes, contexts[:, 0])
+            first = self._cost.step(loads, group.width, "decode")
+            alone = 1
+        before = contexts[:, alone:steps]
         parts = self._cost.decode(
             batch.rows, batch.per_rank_sum(before).T, batch.per_rank_max(before).T, group.width
         )
+        if first is not None:
+            parts = np.concatenate([np.array(first, dtype=np.int64)[:, None], parts], axis=1)
         ends = parts.sum(axis=0)
         self._last_step_ns = max(1, int(ends[-1]))
         np.cumsum(ends, out=ends)
         ends += now
-        return Block(now, ends, steps, chunks, decodes, token, parts_ns=parts, contexts=contexts)
+        return Block(
+            now,
+            ends,
+            steps,
+            chunks,
+            decodes,
+            token,
+            first_parts_ns=first,
+            work=work,
+            parts_ns=parts,
+            contexts=contexts,
+        )
 
     def _steps_ahead(self, now: int, visible_ns: int) -> int:
         """How many decode steps nothing can disturb but an arrival."""
         steps = MAX_BLOCK_STEPS
         scheduler = self._group.scheduler
+        any_rows = False
         for rank in self._group.ranks:
-            if rank.leaving or rank.last_arrival_ns > visible_ns:
-                return 1  # the batch is smaller after this step, or a new call will be seen then
+            if rank.last_arrival_ns > visible_ns or (rank.leaving and rank.waiting):
+                return 1  # a new call will be seen, or freed memory may admit one
             if rank.decoding:
+                any_rows = True
                 steps = min(steps, rank.steps_to_next_finish())
             if rank.waiting or scheduler.plans_always:
                 steps = min(steps, scheduler.quiet_steps(rank))
+        if not any_rows:
+            return 1
         if steps > _SHORTEST_BLOCK:
             # Work beyond the next known event would mostly be cut off again.
             horizon = (self._env.peek() - now) / self._last_step_ns + 3
@@ -124,10 +149,23 @@ class Pricer:
     def _single(
         self, now: int, chunks: list[list[Chunk]], decodes: list[bool], prefills: bool, token: int
     ) -> Block:
-        group, batch = self._group, self._group.batch
         any_decode = True in decodes
-        if any_decode:
-            contexts = batch.now()
+        loads, work = self._loads(chunks, decodes, self._group.batch.now() if any_decode else None)
+        kind = "decode" if not prefills else "mixed" if any_decode else "prefill"
+        parts = self._cost.step(loads, self._group.width, kind)
+        duration = sum(parts)
+        if kind == "decode":
+            self._last_step_ns = max(1, duration)
+        return Block(
+            now, [now + duration], 1, chunks, decodes, token, kind=kind, first_parts_ns=parts, work=work
+        )
+
+    def _loads(
+        self, chunks: list[list[Chunk]], decodes: list[bool], contexts: NDArray[np.int64] | None
+    ) -> tuple[list[RankLoad], list[tuple[int, int]]]:
+        """Per rank: its load, and (decode rows, prefill tokens). Calls that leave are still rows."""
+        group, batch = self._group, self._group.batch
+        if contexts is not None:
             sums = batch.per_rank_sum(contexts).tolist()
             tops = batch.per_rank_max(contexts).tolist()
         ranks = group.ranks
@@ -151,11 +189,4 @@ class Pricer:
                     tokens += new
             loads[index] = RankLoad(rows, context_sum, context_max, prefill)
             work[index] = (rows, tokens)
-        kind = "decode" if not prefills else "mixed" if any_decode else "prefill"
-        parts = self._cost.step(loads, group.width, kind)
-        duration = sum(parts)
-        if kind == "decode":
-            self._last_step_ns = max(1, duration)
-        return Block(
-            now, [now + duration], 1, chunks, decodes, token, kind=kind, single_parts_ns=parts, work=work
-        )
+        return loads, work

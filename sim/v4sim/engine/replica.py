@@ -125,6 +125,10 @@ class Replica:
         self._token += 1
         self._block = self._pricer.price(now, visible, chunks, decodes, prefills, self._token)
         self._end_at(self._block)
+        if self._block.steps > 1 and self._block.first_parts_ns is not None:
+            # Calls leave after the first step; the block goes on without them.
+            first_end = int(self._block.ends_ns[0])
+            call_at(self.env, first_end, STEP_END, lambda: self._results.free_leaving(first_end))
 
     def _end(self, token: int) -> None:
         block = self._block

@@ -33,11 +33,7 @@ class Results:
     def apply(self, block: Block, now: int) -> None:
         """Everything that the end of `block` (now) brings about."""
         group = self._group
-        for rank in group.ranks:
-            if rank.leaving:
-                leaving, rank.leaving = rank.leaving, []
-                for call in leaving:
-                    self._release(rank, call, now)
+        self.free_leaving(now)
         active = [
             rank
             for rank, decodes in zip(group.ranks, block.decodes, strict=True)
@@ -46,22 +42,25 @@ class Results:
         rows = sum([len(rank.decoding) for rank in active])
         tokens = sum([chunk.new_tokens for planned in block.chunks for chunk in planned])
         weight = tokens + group.width * rows
-        if block.parts_ns is None:
-            assert block.single_parts_ns is not None
+        if block.first_parts_ns is not None:
             assert block.work is not None
+            duration = int(block.ends_ns[0]) - block.start_ns
             for probe in self._replica.probes:
                 probe.on_step(
-                    self._replica,
-                    block.start_ns,
-                    now - block.start_ns,
-                    block.single_parts_ns,
-                    block.kind,
-                    block.work,
+                    self._replica, block.start_ns, duration, block.first_parts_ns, block.kind, block.work
                 )
         if rows:
             self._decoded(block, now, weight, active, rows)
         if tokens:
             self._prefilled(block, now, weight)
+
+    def free_leaving(self, now: int) -> None:
+        """Calls that finished one step ago have left the batch; their memory is free."""
+        for rank in self._group.ranks:
+            if rank.leaving:
+                leaving, rank.leaving = rank.leaving, []
+                for call in leaving:
+                    self._release(rank, call, now)
 
     # -- decode ---------------------------------------------------------------------------------
 
@@ -85,10 +84,13 @@ class Results:
             rank.share_ns += share
             group.scheduler.after_decode(rank, steps)
         if block.parts_ns is not None:
-            for probe in self._replica.probes:
-                probe.on_decode_block(
-                    self._replica, block.start_ns, ends, block.parts_ns[:, :steps], batch.rows
-                )
+            alone = 0 if block.first_parts_ns is None else 1
+            if steps > alone:
+                begin = int(ends[0]) if alone else block.start_ns
+                for probe in self._replica.probes:
+                    probe.on_decode_block(
+                        self._replica, begin, ends[alone:], block.parts_ns[:, alone:steps], batch.rows
+                    )
             batch.advance(steps)
             batch.emit_ns[:] = now
             self._hold_pages(block, active, contexts)
