@@ -9,12 +9,16 @@ from v4calib.aic import make_profile
 from v4calib.aic.build import draft_profile
 from v4calib.aic.decode import module_rows
 from v4calib.aic.draft import Draft
-from v4calib.aic.indexer import topk_table
+from v4calib.aic.indexer import model_label, topk_table
 from v4calib.aic.shapes import SHAPES
 from v4calib.aic.source import FOLDERS, Source
 from v4calib.residual import residuals
+from v4sim.config import resolve
+from v4sim.config.deployment import Deployment
 from v4sim.cost import load_profile
+from v4sim.cost.attention import AttentionCost
 from v4sim.cost.profile import dump_profile
+from v4sim.model import spec
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +101,26 @@ def test_vllm_steps_of_two_microseconds_are_averaged(published: Source, draft: D
     assert max(short) - min(short) > 2.0
     at_one = draft.operations["hca_decode.vllm.v4-flash.tp8"].values[0]
     assert abs(at_one - float(np.median(short))) < 1.0
+
+
+def test_several_chunks_in_a_step_add_up_to_the_batched_rows(published: Source, draft: Draft) -> None:
+    """The tables hold batches of equal chunks, which the formula over single chunks never saw."""
+    flash = SHAPES[0]
+    table = draft.table("sparse_attention", "sglang", "0.5.14", "dsv4_csa_context_module_perf")
+    rows = table.where(model=model_label(table, flash), tp_size=1, gemm_type="fp8_block")
+    scores = topk_table(draft, flash)
+    axes = ("batch_size", "isl", "step")
+    flat = scores.where(score_mode="v1_flat").groups(*axes)
+    real = scores.where(score_mode="v1_top_last").groups(*axes)
+    attention = AttentionCost(load_profile("b200"), resolve(Deployment()), spec("v4-flash"))
+    errors = []
+    for (batch, new, past), us in rows.groups(*axes).items():
+        key = (batch, new, past)
+        if 2 <= batch <= 8 and 64 <= new * batch <= 16_384 and new >= 16 and key in flat:
+            parts = attention.prefill_parts(((new, past),) * batch)
+            predicted = (parts.scan + parts.topk + parts.other) / attention.n_csa / 1e3
+            errors.append(predicted / (us - flat[key] + real[key]) - 1)
+    assert len(errors) > 400
+    assert abs(float(np.median(errors))) < 0.05
+    assert float(np.median(np.abs(errors))) < 0.06
+    assert float(np.quantile(np.abs(errors), 0.9)) < 0.25

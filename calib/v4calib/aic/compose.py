@@ -46,6 +46,7 @@ def add_composed_model(draft: Draft) -> None:
                 "csa_prefill": attention,
                 "hca_decode": attention,
                 "hca_prefill": attention,
+                "csa_prefill_share": 1.0,
                 "csa_tail": 1.0,
                 "topk_decode": 1.0,
                 "topk_prefill": 1.0,
@@ -70,6 +71,12 @@ def add_composed_model(draft: Draft) -> None:
 
 def _scaled(draft: Draft, operation: Operation, origin: str, share: float, source: str) -> None:
     name = operation.name.replace(origin, MODEL)
+    if operation.unit == "share":
+        axis = operation.axes[0]
+        draft.add_table(
+            name, {axis.name: axis.points}, operation.values, source, operation.note, _ERROR, "share"
+        )
+        return
     if operation.terms:
         axes = {a.name: (a.points[0], a.points[-1]) for a in operation.axes}
         terms = [(t.name, t.coefficient * share, t.axes) for t in operation.terms]

@@ -88,6 +88,7 @@ class Draft:
         provenance: str,
         note: str = "",
         assumed: float | None = None,
+        unit: str = "us",
     ) -> None:
         """A table over one or two axes, values rounded."""
         frozen = tuple(
@@ -103,6 +104,7 @@ class Draft:
                 provenance,
                 _assumed(assumed),
                 note,
+                unit,
             )
         )
 

@@ -10,6 +10,9 @@ rest is read off where the selection has just become full, and the scan is what 
 (the stand-alone scan kernel is slower at long past than the same scan inside the module). Serving gets the
 realistic top-k instead of the flat one. Scan and top-k do not depend on TP: the indexer is replicated.
 
+A chunk's rest contains attention to the chunk's own entries. What many short chunks in one step share is
+the rest of batched prompts of at most 128 tokens, which have next to none: the base over all new tokens.
+
 vLLM's tables stop at 65,536 tokens and have no top-k calibration; their CSA rows show tied scores wherever
 selection happens, so only rows without selection are used: rest at past 0, its growth and the scan from
 SGLang's, which share kernels (FlashMLA, DeepGEMM). HCA growth with past is scaled to vLLM's longest row.
@@ -24,11 +27,12 @@ import numpy as np
 
 from v4calib.aic.decode import Rows, module_rows, module_source
 from v4calib.aic.draft import Draft
-from v4calib.aic.grids import interpolate, rising_grid
-from v4calib.aic.indexer import topk_table
+from v4calib.aic.grids import interpolate, rising, rising_grid
+from v4calib.aic.indexer import model_label, topk_table
 from v4calib.aic.shapes import SGLANG, SHAPES, TPS, Shape
 
 NEW = (1, 16, 64, 128, 256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 10_240, 12_288, 16_384)
+_SHORT = 128
 PAST = (0, 1024, 2048, 4096, 6144, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_000_000)
 
 
@@ -85,7 +89,34 @@ def add_prefill(draft: Draft) -> None:
             hca = _monotone(new, hca_rows)
             _grid(draft, name, hca, source, "HCA module")
             _compare(draft, name, hca_rows, hca)
+            base = _base(draft, shape, tp, rest[tp])
             _add_vllm(draft, shape, tp, rest[tp], hca, kernel)
+            for engine in ("sglang", "vllm"):
+                draft.add_table(
+                    f"csa_prefill_share.{engine}.{shape.name}.tp{tp}",
+                    {"new_tokens": new},
+                    base,
+                    module_source(draft, engine, "context"),
+                    "share of csa_prefill at past 0 that batched prompts of at most 128 tokens take"
+                    + ("" if engine == "sglang" else "; SGLang's"),
+                    unit="share",
+                )
+
+
+def _base(draft: Draft, shape: Shape, tp: int, rest: Cells) -> list[float]:
+    """Share of the rest that is left when no chunk has entries of its own to attend to."""
+    table = draft.table("sparse_attention", "sglang", SGLANG, "dsv4_csa_context_module_perf")
+    picked = table.where(model=model_label(table, shape), tp_size=tp, gemm_type="fp8_block", step=0).groups(
+        "batch_size", "isl"
+    )
+    floor = draft.operations["index_scan_floor"].line()
+    curve: dict[int, list[float]] = {}
+    for (batch, isl), us in picked.items():
+        if isl <= _SHORT and batch * isl <= rest.new[-1]:
+            curve.setdefault(batch * isl, []).append(us - floor.at(batch * isl))
+    points = sorted(curve)
+    values = rising([float(np.median(curve[p])) for p in points])
+    return [min(interpolate(points, values, n) / rest[n, 0], 1.0) for n in rest.new]
 
 
 def _short_scan(draft: Draft, new: tuple[int, ...], kernel: Rows) -> Cells:

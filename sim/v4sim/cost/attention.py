@@ -10,8 +10,10 @@ Decode, per layer kind, T = rows x width query tokens, S and M the sum and the m
     SWA layers   the HCA module at short context                                     -> swa
 
 Batch x long context is in no table: here it is composed of legs, which is what the domain warnings say.
-Prefill: T(total, 0) + sum of [T(new, past) - T(new, 0)] for the modules, scan and top-k summed over
-chunks. Where decode rows and chunks share a rank, the launch floor of the modules is paid once.
+Prefill, one chunk: the tables. Several: HCA T(total, 0) + sum of [T(new, past) - T(new, 0)]; CSA rest the
+same with a base of short prompts instead of T(., 0), whose own entries would be counted twice; scan and
+top-k by their work, at least the slowest chunk. Where decode rows and chunks share a rank, the launch floor
+of the modules is paid once.
 
 Leaves out: anything between ranks. Units: nanoseconds; profile values are microseconds.
 """
@@ -105,6 +107,11 @@ class AttentionCost:
         self.top_tokens = min(self._csa_base.top, self._hca_base.top)
         self.top_context = self.topk_line.top
         self.top_new, self.top_past = self._prefill.top_x, self._prefill.top_y
+        self._base_share = self._take(f"csa_prefill_share.{cut}").line()
+        self._source_count = sum(count for _, count in (*self._sources, *self._pooled))
+        self._scan_floor = self._source_count * self._floor.at(1)
+        # Entries of all sources a token of context has, in units of one entry.
+        self._entry_share = sum(count / ratio for ratio, count in self._sources)
         self._cache: dict[tuple[int, int, bool], DecodeTerms] = {}
         self._empty: dict[int, list[float]] = {}
 
@@ -165,15 +172,14 @@ class AttentionCost:
             hca = max(hca - self._hca_base.at(1), 0.0)
         per_entry = max(self._key_hbm, self._key_work * width)
         sources = sum(count for _, count in self._sources)
-        pooled = sum(count for _, count in self._pooled)
         cap = rows * self.topk_start
         return DecodeTerms(
-            scan_base=(sources + pooled) * self._floor.at(tokens),
-            scan_slope=per_entry * sum(count / ratio for ratio, count in self._sources),
+            scan_base=self._source_count * self._floor.at(tokens),
+            scan_slope=per_entry * self._entry_share,
             pool_cap=rows * self._pool_tokens,
             pool_slope=per_entry * sum(count / ratio for ratio, count in self._pooled),
             topk_rate_base=sources * self._topk_token * tokens,
-            topk_rate_slope=width * self._topk_pair * self._entry_share,
+            topk_rate_slope=width * self._topk_pair * self._entry_share * _TABLE_RATIO,
             other_base=self.n_csa * base,
             fill_cap=cap,
             fill_slope=self.n_csa * growth / cap if cap else 0.0,
@@ -183,41 +189,47 @@ class AttentionCost:
             swa=self.n_swa * hca,
         )
 
-    @property
-    def _entry_share(self) -> float:
-        """Sources weighted by how many entries a token has, in units of the tables' ratio."""
-        return sum(count * _TABLE_RATIO / ratio for ratio, count in self._sources)
-
     def prefill_parts(self, chunks: tuple[tuple[int, int], ...]) -> PrefillParts:
         """Nanoseconds of the chunks (new, past) of one rank in one step."""
-        grids = self._prefill
-        total = 0
-        for new, _ in chunks:
-            total += new
-        other, hca, _, _ = self._at_zero(total)
-        swa = hca
-        scan = topk = 0.0
-        for new, past in chunks:
-            if past:
-                cell = grids.at(new, past)
-                start = self._at_zero(new)
-                other += cell[0] - start[0]
-                hca += cell[1] - start[1]
-            else:
-                cell = self._at_zero(new)
-            if self._plain:
-                scan += cell[2]
+        if len(chunks) == 1:
+            new, past = chunks[0]
+            other, hca, scan, topk = self._cell(new, past)
+            swa = self._at_zero(new)[1] if past else hca
+        else:
+            total = 0
+            for new, _ in chunks:
+                total += new
+            hca = swa = self._at_zero(total)[1]
+            other = self._base(total)
+            scan = topk = scan_most = topk_most = 0.0
+            scan_work = self._scan_floor
+            topk_work = 0.0
+            for new, past in chunks:
+                cell = self._cell(new, past)
+                other += max(cell[0] - self._base(new), 0.0)
+                hca += cell[1] - self._at_zero(new)[1]
+                scan += cell[2] - self._scan_floor
                 topk += cell[3]
-            else:
-                more = self._selection(new, past)
-                scan += more[0]
-                topk += more[1]
-        if self._plain:
-            scan, topk = self.n_csa * scan, self.n_csa * topk
-        if len(chunks) > 1:
-            launches = sum(count for _, count in (*self._sources, *self._pooled))
-            scan -= (len(chunks) - 1) * launches * self._floor.at(1)
+                scan_most, topk_most = max(scan_most, cell[2]), max(topk_most, cell[3])
+                seen = past + new / 2
+                scan_work += self._entry_share * seen * max(self._key_hbm, self._key_work * new)
+                if past + new > self.topk_start:
+                    topk_work += new * (self._topk_token + self._topk_pair * seen) * self._source_count
+            # Alone, a short chunk leaves SMs idle; together chunks are bound by their work.
+            scan = max(scan_most, min(scan + self._scan_floor, scan_work))
+            topk = max(topk_most, min(topk, topk_work))
         return PrefillParts(max(scan, 0.0), topk, self.n_csa * other, self.n_hca * hca, self.n_swa * swa)
+
+    def _base(self, new: int) -> float:
+        """CSA rest over new tokens that have no entries of their own chunk to attend to."""
+        return min(self._base_share.at(new), 1.0) * self._at_zero(new)[0]
+
+    def _cell(self, new: int, past: int) -> tuple[float, float, float, float]:
+        """Rest and HCA of one layer, scan and top-k of all sources, for one chunk."""
+        other, hca, scan, topk = self._prefill.at(new, past) if past else self._at_zero(new)
+        if self._plain:
+            return other, hca, self.n_csa * scan, self.n_csa * topk
+        return other, hca, *self._selection(new, past)
 
     def _selection(self, new: int, past: int) -> tuple[float, float]:
         """Scan and top-k of all sources where ratios differ from the tables' or a pool cuts the history."""

@@ -2,7 +2,7 @@
 
 Evaluation of a single point is here (`Operation.at`); fast functions are made from `line` and `rows`.
 Leaves out files (see `profile`) and what operations mean together (see `compile`).
-Values are microseconds; axes have the units that their names end in.
+Values are microseconds (or a share of another operation); axes have the units that their names end in.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Operation:
     provenance: str
     residual: Residual
     note: str = ""
+    unit: str = "us"  # "share": a pure number, part of another operation
 
     @property
     def domain(self) -> str:

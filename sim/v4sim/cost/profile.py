@@ -8,7 +8,8 @@ a neighbour's answer. `Profile.merged` replaces operations by better ones; `Prof
 plausible profile inside the residual errors.
 
 Only the standard library and numpy: GPU images write this format too. What operations mean together
-is not here (see `compile`). Times in microseconds, axes in the units that their names end in.
+is not here (see `compile`). Times in microseconds, shares as numbers, axes in the units that their names
+end in.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ class Profile:
         """One plausible profile: each operation scaled by its own log-normal residual error."""
         drawn = {}
         for name, operation in self.operations.items():
+            if operation.unit == "share":
+                drawn[name] = operation
+                continue
             rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
             sigma = operation.residual.p95 / 1.96
             drawn[name] = operation.scaled(math.exp(sigma * float(rng.standard_normal())))
@@ -150,6 +154,7 @@ def _operation(name: str, data: Mapping[str, Any]) -> Operation:
         provenance=data["provenance"],
         residual=Residual(**data["residual"]),
         note=data.get("note", ""),
+        unit=data.get("unit", "us"),
     )
 
 
@@ -195,6 +200,8 @@ def _operation_dict(operation: Operation) -> dict[str, Any]:
         out["values"] = _shortened(operation.values)
     if operation.note:
         out["note"] = operation.note
+    if operation.unit != "us":
+        out["unit"] = operation.unit
     return out
 
 

@@ -15,6 +15,7 @@ from v4sim.errors import ProfileError
 
 SCHEMA_VERSION = 1
 KINDS = ("measured", "published", "roofline")
+UNITS = ("us", "share")
 _HEAD = {
     "schema_version": int,
     "name": str,
@@ -25,7 +26,7 @@ _HEAD = {
     "operations": dict,
 }
 _PROVENANCE = ("kind", "source", "timing", "kernel", "commit", "gpu", "driver", "clocks", "libraries")
-_OPERATION = {"axes", "values", "terms", "combine", "provenance", "residual", "note"}
+_OPERATION = {"axes", "values", "terms", "combine", "provenance", "residual", "note", "unit"}
 
 
 def check_document(document: Any, where: str) -> None:
@@ -68,6 +69,8 @@ def _check_operation(value: Any, provenances: Mapping[str, Any], where: str, key
         raise _error(
             where, f"{key}.provenance", f"is {value.get('provenance')!r}, which is not under provenances"
         )
+    if value.get("unit", "us") not in UNITS:
+        raise _error(where, f"{key}.unit", f"is {value['unit']!r}; it must be one of {', '.join(UNITS)}")
     axes = value.get("axes")
     if not isinstance(axes, list) or len(axes) > 2:
         raise _error(where, f"{key}.axes", "must be a list of at most two axes")
