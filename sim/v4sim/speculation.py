@@ -113,14 +113,38 @@ class AcceptanceModel:
         return result
 
 
-def walk(accepted: NDArray[np.int64] | None, first: int, output_tokens: int) -> list[int]:
-    """Emitted tokens at the start of each decode step, from `first` to the end; `accepted=None`: one token a step."""
+def walk(accepted: NDArray[np.int64] | None, first: int, output_tokens: int, drafts: int = 0) -> NDArray[np.int64]:
+    """Emitted tokens at the start of each decode step, from `first` to the end.
+
+    `accepted[g]` ≤ `drafts` is what a step that starts at g would accept; None: one token a step.
+    """
     if accepted is None:
-        return list(range(first, output_tokens))
+        return np.arange(first, output_tokens, dtype=np.int64)
+    if drafts == 1:
+        return _walk_pairs(accepted, first, output_tokens)
     stride = (accepted + 1).tolist()
     starts = []
     position = first
     while position < output_tokens:
         starts.append(position)
         position += stride[position]
-    return starts
+    return np.array(starts, dtype=np.int64)
+
+
+def _walk_pairs(accepted: NDArray[np.int64], first: int, output_tokens: int) -> NDArray[np.int64]:
+    """The walk of one draft token without a loop.
+
+    A step at g skips g+1 exactly if its draft is accepted. Right after a position that accepts
+    nothing a step starts for certain, and from there on every second position starts one until the
+    next that accepts nothing. So g starts a step iff its distance to the last such anchor is even.
+    """
+    if first >= output_tokens:
+        return np.zeros(0, dtype=np.int64)
+    positions = np.arange(first, output_tokens, dtype=np.int64)
+    anchors = np.empty_like(positions)
+    anchors[0] = first
+    anchors[1:] = np.where(accepted[first : output_tokens - 1] == 0, positions[1:], 0)
+    np.maximum.accumulate(anchors, out=anchors)
+    anchors -= positions
+    anchors &= 1
+    return positions[anchors == 0]

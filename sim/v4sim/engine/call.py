@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
-    import numpy as np
     import simpy
-    from numpy.typing import NDArray
 
     from v4sim.cache.node import SpanNode
 
 WAITING, LOADING, PARKED, RUNNING, FINISHED = "waiting", "loading", "parked", "running", "finished"
+_NO_STEPS: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 WAIT_REASONS = ("kv", "swa", "slots", "budget")
 
 
@@ -128,7 +130,7 @@ class Call:
         self.recomputed_tokens = 0
         # Decode
         self.phases: NDArray[np.int64] | None = None
-        self.starts: list[int] = []
+        self.starts: NDArray[np.int64] = _NO_STEPS
         self.offset = 0
         self.num_steps = 0
         self.clock0 = 0
@@ -154,13 +156,12 @@ class Call:
 
     def context_at(self, clock: int) -> int:
         """Tokens in KV at this decode clock of its rank."""
-        step = clock - self.clock0
-        emitted = self.starts[step] if step < self.num_steps else self.output_tokens
-        return self.prompt_tokens + emitted - 1
+        return self.prompt_tokens + self.emitted_at(clock) - 1
 
     def emitted_at(self, clock: int) -> int:
+        """Output tokens that exist at this decode clock of its rank."""
         step = clock - self.clock0
-        return self.starts[step] if step < self.num_steps else self.output_tokens
+        return int(self.starts[step]) if step < self.num_steps else self.output_tokens
 
     def __repr__(self) -> str:
         return f"<Call {self.index} row {self.row} {self.state} {self.prompt_tokens}+{self.output_tokens}>"

@@ -65,19 +65,20 @@ class Group:
 
     def begin_decode(self, rank: Rank, call: Call, now_ns: int) -> None:
         """A call that has its first token joins the decoding sequences of its rank."""
-        self._walk(call, call.generated, [])
+        self._walk(call, call.generated, None)
         self.store.put(call)
         rank.join_decode(call, now_ns)
         self._stale = True
 
-    def _walk(self, call: Call, first: int, past: list[int]) -> None:
+    def _walk(self, call: Call, first: int, past: NDArray[np.int64] | None) -> None:
         accepted = None
         if self._acceptance is not None and self.width > 1:
             accepted = self._acceptance.accepted(
                 call.uid, call.output_tokens, call.phases, drafts=self.width - 1
             )
-        call.starts = past + walk(accepted, first, call.output_tokens)
-        call.num_steps = len(call.starts)
+        starts = walk(accepted, first, call.output_tokens, self.width - 1)
+        call.starts = starts if past is None else np.concatenate([past, starts])
+        call.num_steps = call.starts.size
 
     def settle(self, rank: Rank) -> None:
         """Tally the verify steps of calls that left decode on this rank, and forget their walks."""

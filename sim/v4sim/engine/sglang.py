@@ -106,7 +106,7 @@ class SGLangRules:
             return []
         if not rank.waiting and not rank.prefilling:
             return []
-        budget = _Budget(self, rank, memory)
+        budget = _Budget(self, rank, memory.ratio.value)
         chunks: list[Chunk] = []
         if rank.prefilling:
             self._continue(rank, rank.prefilling[0], budget, chunks)
@@ -147,12 +147,10 @@ class SGLangRules:
                 return
             target = call.prefill_target
             hit = owner.match(call.uid, target - 1)
-            protected = owner.tree.protected_tokens
-            call.held = owner.hold(hit)
-            newly_locked = owner.tree.protected_tokens - protected
+            call.held = owner.hold(hit)  # what is held is no longer evictable
             extend = target - hit.tokens + hit.replay_tokens
             total = extend + self._announced(call) + self.page_tokens
-            room = budget.total - newly_locked
+            room = budget.total()
             reason = None
             take = extend
             if total >= room:
@@ -166,7 +164,8 @@ class SGLangRules:
             else:
                 rounded = rank.pages(extend)
                 if budget.chunk is not None and rounded > budget.chunk:
-                    take = self._floor_end(hit.tokens - hit.replay_tokens, budget.chunk // self.page_tokens * self.page_tokens)
+                    whole_pages = budget.chunk // self.page_tokens * self.page_tokens
+                    take = self._floor_end(hit.tokens - hit.replay_tokens, whole_pages)
                 elif chunks and budget.chunk is None and rounded >= budget.input:
                     take = 0
                 if take <= 0:
@@ -184,7 +183,6 @@ class SGLangRules:
                 rank.waiting.remove(call)
             last = take == extend
             chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, last))
-            budget.total -= newly_locked
             budget.charge(rank.pages(take), self._announced(call) + self.page_tokens if last else 0)
             if not budget.open or not last:
                 return
@@ -252,38 +250,48 @@ class SGLangRules:
 
 
 class _Budget:
-    """What one pass may still spend on a rank."""
+    """What one pass may still spend on a rank. `total` is worked out when an admission asks for it."""
 
-    __slots__ = ("_rank", "_reserved_base", "_rules", "chunk", "input", "open", "ratio", "total")
+    __slots__ = ("_charged", "_rank", "_rules", "chunk", "input", "open", "ratio", "reserved_output")
 
-    def __init__(self, rules: SGLangRules, rank: Rank, memory: Memory) -> None:
+    def __init__(self, rules: SGLangRules, rank: Rank, ratio: float) -> None:
         self._rules = rules
         self._rank = rank
-        self.ratio = memory.ratio.value
-        self._reserved_base = self._remaining_output()
-        self.total = rank.owner.kv_available - self._reserved_base * self.ratio
+        self._charged = 0
+        self.ratio = ratio
+        self.reserved_output = -1
         running = len(rank.decoding) if rules.mixes else 0
         self.chunk = None if rules.chunk_tokens is None else rules.chunk_tokens - running
         self.input = rules.max_prefill_tokens - running
         self.open = True
 
-    def _remaining_output(self) -> int:
-        clip, clock = self._rules.clip_max_new_tokens, self._rank.clock
-        return sum(
-            max(0, min(call.max_new_tokens - call.emitted_at(clock), clip)) for call in self._rank.decoding
-        )
+    def total(self) -> float:
+        """Tokens that may still be promised: free and evictable, less what running calls may need.
+
+        What this pass admitted is charged in full, although part of it is allocated already.
+        """
+        if self.reserved_output < 0:
+            clip, clock = self._rules.clip_max_new_tokens, self._rank.clock
+            self.reserved_output = sum(
+                [
+                    max(0, min(call.max_new_tokens - call.emitted_at(clock), clip))
+                    for call in self._rank.decoding
+                ]
+            )
+        return self._rank.owner.kv_available - self.reserved_output * self.ratio - self._charged
 
     def growth_per_step(self) -> float:
         """Upper bound of what one decode step can add to `total`: emitted tokens and the decay."""
         rank, rules = self._rank, self._rules
         emitted = len(rank.decoding) * (1 + rules.draft_alloc_tokens)
         decay = rules.memory(rank).ratio.decay
-        return emitted * self.ratio + decay * self._reserved_base
+        return emitted * self.ratio + decay * self.reserved_output
 
     def charge(self, rounded_tokens: int, reserved_tokens: int) -> None:
-        self.total -= rounded_tokens + reserved_tokens
+        """Book a chunk; `reserved_tokens` are promised beyond it."""
+        self._charged += reserved_tokens
         self.input -= rounded_tokens
         if self.chunk is not None:
             self.chunk -= rounded_tokens
-        if self.total <= 0 or self.input <= 0 or (self.chunk is not None and self.chunk <= 0):
+        if self.input <= 0 or (self.chunk is not None and self.chunk <= 0):
             self.open = False
