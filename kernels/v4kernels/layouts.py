@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from v4kernels import quant
+from v4kernels import checks, quant
 from v4kernels.shapes import INDEX_DIM, NOPE_DIM, ROPE_DIM
 
 
@@ -84,6 +84,42 @@ def decode(fmt: EntryFormat, data: Tensor, scales: Tensor) -> Tensor:
     if fmt is INDEX_FP4:
         return quant.from_mxfp4(data, scales)
     return data.contiguous().view(torch.float8_e4m3fn).float() * scales.contiguous().view(torch.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class PagedCache:
+    """A cache tensor with what is needed to read it."""
+
+    data: Tensor
+    fmt: EntryFormat
+    page_entries: int
+
+    @property
+    def shift(self) -> int:
+        """log2 of the entries per page."""
+        return self.page_entries.bit_length() - 1
+
+    @property
+    def page_bytes(self) -> int:
+        return int(self.data.shape[1])
+
+    def check(self, name: str) -> None:
+        """Raise where a kernel could not read it."""
+        checks.choose(
+            self.page_entries & (self.page_entries - 1), f"{name}: bits beyond a power of two", (0,)
+        )
+        wanted = self.fmt.page_bytes(self.page_entries)
+        checks.require(self.data, f"{name} ({self.fmt.name})", torch.uint8, (None, wanted))
+
+    def views(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The same bytes as uint8, e4m3 and bf16."""
+        return self.data, self.data.view(torch.float8_e4m3fn), self.data.view(torch.bfloat16)
+
+    def write(self, slots: Tensor, x: Tensor) -> None:
+        write(self.fmt, self.data, self.page_entries, slots, x)
+
+    def read(self, slots: Tensor) -> Tensor:
+        return read(self.fmt, self.data, self.page_entries, slots)
 
 
 def new_cache(fmt: EntryFormat, pages: int, entries: int, device: torch.device | str = "cpu") -> Tensor:

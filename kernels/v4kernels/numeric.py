@@ -16,12 +16,19 @@ from torch import Tensor
 
 U_FP32 = 2.0**-24
 U_BF16 = 2.0**-8
+# Triton's interpreter truncates where the GPU rounds a cast to bf16.
+U_BF16_TRUNCATED = 2.0**-7
 U_E4M3 = 2.0**-4
 U_TF32 = 2.0**-11
 # Hopper's FP8 tensor core keeps about 14 bits while it adds (DeepSeek-V3 report, §3.3.2); truncation, not
 # rounding.
 U_FP8_HOPPER = 2.0**-13
 SMALLEST = 2.0**-100  # below every magnitude the tests use; keeps 0 <= 0 comparisons meaningful
+
+
+def bf16_roundoff(device: torch.device) -> float:
+    """Round-off of a kernel's cast to bf16 where it runs."""
+    return U_BF16 if device.type == "cuda" else U_BF16_TRUNCATED
 
 
 @dataclass(frozen=True, slots=True)
