@@ -26,6 +26,7 @@ import numpy as np
 
 from v4sim.errors import RunError
 from v4sim.metrics.calls import INT_COLUMNS, Calls, Int64s
+from v4sim.workload import families_of
 from v4traces.rows import Acceptance, CachedTokens, CallRef, CallRow, Phase
 from v4traces.schema import PHASES, TRIGGERS
 from v4traces.table import TraceTable
@@ -89,6 +90,8 @@ def _rows(calls: Calls, table: TraceTable, order: Int64s) -> Iterator[CallRow]:
     )
     admitted = calls.admitted.tolist()
     source = _SourceRows(table)
+    # A family (see `workload`) starts as one: only its first call has a time of its own.
+    starts = {family.rows[0] for family in families_of(table)}
     for i in order.tolist():
         row, instance = row_of[i], instance_of[i]
         after = [(r, instance) for r in source.after(row)]
@@ -103,7 +106,7 @@ def _rows(calls: Calls, table: TraceTable, order: Int64s) -> Iterator[CallRow]:
             parent_turn=int(table.turn[parent]) if linked else None,
             shared_tokens=int(table.shared_tokens[row]) if linked else 0,
             shared_output_tokens=(int(table.shared_output_tokens[row]) or None) if linked else None,
-            arrival_s=None if after else ready[i] / 1e9,
+            arrival_s=ready[i] / 1e9 if row in starts else None,
             after=tuple(CallRef(names(int(table.session[r]), k), int(table.turn[r])) for r, k in after),
             delay_s=(sent[i] - ready[i]) / 1e9,
             observed_cached_tokens=CachedTokens(device[i], host[i], storage[i]) if admitted[i] else None,

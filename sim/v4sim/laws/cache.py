@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from v4sim.laws.base import Check, Evidence, broken, whole_run
 from v4sim.metrics.calls import Int64s
@@ -96,34 +97,55 @@ def hits_within_bound(evidence: Evidence) -> Iterator[Finding]:
 
 
 def reusable_tokens(evidence: Evidence) -> Int64s:
-    """Per call: the longest prefix it can share with any call of the run, in whatever order they came.
+    """Per call: the longest prefix that can have been seen before it came.
 
-    The trace's bound counts calls listed earlier. Calls overlap in a run, so a call may also find what a
-    later-listed one that extends it has computed, and an output of its parent that returns.
+    The trace's bound counts calls listed earlier. Here an output of the parent that returns counts too, and,
+    because calls overlap in a run, what a call listed later has computed before.
     """
     calls, trace = evidence.calls, evidence.trace
-    parent = evidence.at_row(trace.parent)
-    linked = evidence.at_row(trace.shared_tokens)
-    reusable = np.where(parent >= 0, linked + evidence.at_row(trace.shared_output_tokens), 0)
-    at = evidence.find(np.maximum(parent, 0), calls["instance"])
-    child = (parent >= 0) & (at >= 0)
-    child &= calls.admitted & (calls["admit_ns"] <= calls["admit_ns"][at])
-    np.maximum.at(reusable, at[child], linked[child])
-    group = evidence.at_row(trace.group)
-    rows = np.flatnonzero(group >= 0)
+    reusable = np.where(trace.parent >= 0, trace.shared_tokens + trace.shared_output_tokens, 0)
+    rows = np.flatnonzero(trace.group >= 0)
     if rows.size:
-        length = evidence.at_row(trace.group_tokens)[rows]
-        _, code = np.unique(group[rows], return_inverse=True)
-        top = np.zeros(code.max() + 1, dtype=np.int64)
-        np.maximum.at(top, code, length)
-        # The longest member of a group shares with the second longest.
-        is_top = length == top[code]
-        second = np.zeros_like(top)
-        np.maximum.at(second, code[~is_top], length[~is_top])
-        alone = np.bincount(code[is_top], minlength=len(top))[code] == 1
-        others = np.where(is_top & alone, second[code], top[code])
+        group, length = trace.group[rows], trace.group_tokens[rows]
+        longest, second = _two_longest(group, length, replayed=int(calls["instance"].max()) > 0)
+        others = np.where(length == longest[group], second[group], longest[group])
         reusable[rows] = np.maximum(reusable[rows], np.minimum(length, others))
-    return reusable
+    of_call = np.asarray(evidence.at_row(reusable))
+    # Few runs have a call that was overtaken by what extends it; only they need the walk over all links.
+    overtaken = calls.hits_all_tiers > of_call
+    return np.maximum(of_call, _from_extensions(evidence)) if overtaken.any() else of_call
+
+
+def _from_extensions(evidence: Evidence) -> Int64s:
+    """Per call: what calls that extend it, directly or through others, can have computed before it came.
+
+    Whatever the longest of them shares with it lies beyond the link to a child and is no longer than that.
+    """
+    calls, trace = evidence.calls, evidence.trace
+    row = calls["row"]
+    above = np.where(trace.parent[row] >= 0, evidence.find(trace.parent[row], calls["instance"]), -1).tolist()
+    shared = trace.shared_tokens[row].tolist()
+    never = np.iinfo(np.int64).max
+    came = np.where(calls.admitted, calls["admit_ns"], never).tolist()
+    earliest = list(came)  # of the call and all that extends it
+    found = [0] * len(came)
+    for call in np.argsort(-row, kind="stable").tolist():  # extensions stand later in the trace
+        parent = above[call]
+        if parent >= 0:
+            if earliest[call] <= came[parent]:
+                found[parent] = max(found[parent], shared[call])
+            earliest[parent] = min(earliest[parent], earliest[call])
+    return np.array(found, dtype=np.int64)
+
+
+def _two_longest(group: NDArray[np.int32], length: Int64s, replayed: bool) -> tuple[Int64s, Int64s]:
+    """Per group, the longest member and the longest of the others; a member's copy is another member."""
+    longest, second = np.zeros((2, int(group.max()) + 1), dtype=np.int64)
+    np.maximum.at(longest, group, length)
+    top = length == longest[group]
+    np.maximum.at(second, group[~top], length[~top])
+    several = np.bincount(group[top], minlength=len(longest)) > 1
+    return longest, np.where(several | replayed, longest, second)
 
 
 def hits_are_legal(evidence: Evidence) -> Iterator[Finding]:

@@ -91,30 +91,36 @@ def _not_before(evidence: Evidence, name: str, latest: Int64s) -> Iterator[Findi
 
 
 def waits_for_dependencies(evidence: Evidence) -> Iterator[Finding]:
-    """A call is ready when the last call it waits for has completed."""
+    """A call is ready at the moment the last of the calls it waits for has ended.
+
+    Refused and cut-off calls end too, at a moment that no column states: then ready is only not earlier.
+    """
     calls, trace = evidence.calls, evidence.trace
     counts = evidence.at_row(np.diff(trace.after_offsets))
     owner = np.repeat(np.arange(len(calls)), counts)
     starts = evidence.at_row(trace.after_offsets[:-1])
     within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     target = evidence.find(trace.after_rows[np.repeat(starts, counts) + within], calls["instance"][owner])
-    missing = np.zeros(len(calls), dtype=np.bool_)
-    missing[owner[(target < 0) | ~calls.completed[target]]] = True
+    failed = calls.done.equals("rejected") | calls.done.equals("aborted")
+    too_early, inexact = np.zeros((2, len(calls)), dtype=np.bool_)
+    too_early[owner[(target < 0) | ~(calls.completed | failed)[target]]] = True
+    inexact[owner[failed[target]]] = True
     yield from broken(
         evidence,
         "2 clocks",
-        missing,
-        lambda i: "it was sent although a call it waits for did not complete",
+        too_early,
+        lambda i: "it was sent although a call that it waits for did not end",
         "ready_ns",
     )
-    done = np.full(len(calls), -1, dtype=np.int64)
-    np.maximum.at(done, owner, calls["last_token_ns"][target])
-    early = (counts > 0) & ~missing & (calls["ready_ns"] != done)
+    ended = np.full(len(calls), -1, dtype=np.int64)
+    np.maximum.at(ended, owner, calls["last_token_ns"][target])
+    ready = calls["ready_ns"]
+    wrong = (counts > 0) & ~too_early & np.where(inexact, ready < ended, ready != ended)
     yield from broken(
         evidence,
         "2 clocks",
-        early,
-        lambda i: f"ready_ns is {calls['ready_ns'][i]}, but the calls it waits for ended at {done[i]}",
+        wrong,
+        lambda i: f"ready_ns is {ready[i]}, but the calls that it waits for ended at {ended[i]}",
         "ready_ns",
     )
 
