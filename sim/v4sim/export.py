@@ -3,8 +3,11 @@
 `export_trace` turns every injected call into a row of a new trace: roots get the absolute time at which
 they became ready, every call the delay between ready and sent, so that replaying it with `--arrivals
 trace` on the same deployment gives the same calls again. Copies of a session become sessions of their own
-(`NAME~1`, ...). What the run measured goes to the `observed_` columns. Exact for runs shorter than 26
-days: beyond that a float64 of seconds no longer holds each nanosecond.
+(`NAME~1`, ...). What the run measured goes to the `observed_` columns.
+
+To the nanosecond, but for two things. In a closed loop a session starts at the very moment at which another
+ends; it is written one nanosecond later, because arrivals come before ends of the same time. And
+beyond 26 days a float64 of seconds no longer holds every nanosecond.
 
 `export_records` writes one JSON object per line in the shape and with the names of AIPerf 0.13's
 `profile_export.jsonl` (metadata, metrics with value and unit, error). Times there are simulated
@@ -33,18 +36,23 @@ from v4traces.table import TraceTable
 from v4traces.write import TraceWriter
 
 
-def export_trace(calls: Calls, table: TraceTable, path: Path, force: bool = False) -> int:
-    """Write the calls of a run as a trace; returns the number of rows."""
+def export_trace(
+    calls: Calls, table: TraceTable, path: Path, *, closed_loop: bool = False, force: bool = False
+) -> int:
+    """Write the calls of a run as a trace; returns the number of rows.
+
+    `closed_loop` says that the run kept a number of sessions alive, the next starting as one ended.
+    """
     if not len(calls):
         raise RunError(f"the run has no calls, so {path.name} would be an empty trace; nothing is written.")
     order = np.lexsort((calls["row"], calls["instance"]))
     note = f"times of a simulated run of {table.path} ({len(calls)} calls)"
     with TraceWriter(path, table.metadata.with_notes(note), force=force) as writer:
-        writer.append(_rows(calls, table, order))
+        writer.append(_rows(calls, table, order, closed_loop))
     return len(calls)
 
 
-def export_records(calls: Calls, table: TraceTable, path: Path, force: bool = False) -> int:
+def export_records(calls: Calls, table: TraceTable, path: Path, *, force: bool = False) -> int:
     """Write AIPerf-like per-call records; returns their number. Whole or not at all."""
     if path.exists() and not force:
         raise RunError(f"{path} already exists and is not overwritten. Use --force, or name another file.")
@@ -78,7 +86,7 @@ class _Names:
         return f"{name}{mark}{instance}"
 
 
-def _rows(calls: Calls, table: TraceTable, order: Int64s) -> Iterator[CallRow]:
+def _rows(calls: Calls, table: TraceTable, order: Int64s, closed_loop: bool) -> Iterator[CallRow]:
     names = _Names(table, frozenset(table.session_names))
     row_of, instance_of = calls["row"].tolist(), calls["instance"].tolist()
     present = set(zip(row_of, instance_of, strict=True))
@@ -106,7 +114,7 @@ def _rows(calls: Calls, table: TraceTable, order: Int64s) -> Iterator[CallRow]:
             parent_turn=int(table.turn[parent]) if linked else None,
             shared_tokens=int(table.shared_tokens[row]) if linked else 0,
             shared_output_tokens=(int(table.shared_output_tokens[row]) or None) if linked else None,
-            arrival_s=ready[i] / 1e9 if row in starts else None,
+            arrival_s=(ready[i] + (closed_loop and ready[i] > 0)) / 1e9 if row in starts else None,
             after=tuple(CallRef(names(int(table.session[r]), k), int(table.turn[r])) for r, k in after),
             delay_s=(sent[i] - ready[i]) / 1e9,
             observed_cached_tokens=CachedTokens(device[i], host[i], storage[i]) if admitted[i] else None,
