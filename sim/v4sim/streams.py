@@ -25,6 +25,7 @@ ARRIVAL = 2
 ROUTING = 3
 PROFILE = 4
 RESAMPLE = 5
+WORKLOAD = 6
 
 
 def mix(*parts: int) -> int:
