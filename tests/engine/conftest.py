@@ -1,79 +1,73 @@
-"""Small worlds for engine tests: traces of a few calls, pools of a few pages, costs to compute by hand."""
+"""What the engine did, step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 
-from v4sim import config, simulate
-from v4sim.capacity import RankPools
-from v4sim.cost.base import ConstantCost
+from v4sim.engine.call import Call
+from v4sim.engine.probe import Probe
+from v4sim.engine.rank import Rank
+from v4sim.engine.replica import Replica
 from v4sim.results import RunResult
-from v4sim.workload import WorkloadOptions
-from v4traces import CallRow, TraceMetadata, TraceTable, TraceWriter, read_table
-
-MakeTrace = Callable[[Sequence[CallRow]], TraceTable]
-Simulate = Callable[..., RunResult]
 
 
-def small_pools(kv_tokens: int, swa_tokens: int | None = None, slots: int = 64) -> RankPools:
-    """Pools of one rank without a GPU behind them; a generous window pool unless given."""
-    swa = swa_tokens if swa_tokens is not None else max(kv_tokens, 64 * 1024)
-    return RankPools(kv_tokens, swa, slots, 0, (), kv_tokens)
+class Step(NamedTuple):
+    """One engine step: milliseconds, and (decode rows, prefill tokens) of every rank."""
+
+    start_ms: float
+    end_ms: float
+    kind: str
+    work: list[tuple[int, int]]
 
 
-@pytest.fixture(scope="session")
-def make_trace(tmp_path_factory: pytest.TempPathFactory) -> MakeTrace:
-    folder = tmp_path_factory.mktemp("traces")
+@dataclass
+class Watched(Probe):
+    """A run and what was seen of it. `admits` are (ms, trace row) in order."""
 
-    def make(rows: Sequence[CallRow]) -> TraceTable:
-        path: Path = folder / "trace.parquet"
-        with TraceWriter(path, TraceMetadata("hand", "synthetic"), force=True) as writer:
-            writer.append(rows)
-        return read_table(path)
+    steps: list[Step]
+    admits: list[tuple[float, int]]
+    result: RunResult | None = None
 
-    return make
+    def on_step(
+        self,
+        replica: Replica,
+        start_ns: int,
+        duration_ns: int,
+        parts_ns: list[int],
+        kind: str,
+        work: list[tuple[int, int]],
+    ) -> None:
+        self.steps.append(Step(start_ns / 1e6, (start_ns + duration_ns) / 1e6, kind, list(work)))
+
+    def on_admit(self, rank: Rank, call: Call, now_ns: int) -> None:
+        self.admits.append((now_ns / 1e6, call.row))
+
+    def ms(self, column: str) -> list[float]:
+        """A column of instants by trace row, in milliseconds."""
+        return [value / 1e6 for value in self.by_row(column)]
+
+    def by_row(self, column: str) -> list[Any]:
+        """A column by trace row."""
+        assert self.result is not None
+        calls = self.result.calls
+        return [calls[column][i] for i in sorted(range(len(calls["row"])), key=lambda i: calls["row"][i])]
+
+    def work(self, rank: int = 0) -> list[tuple[int, int]]:
+        """(decode rows, prefill tokens) of one rank in every step."""
+        return [step.work[rank] for step in self.steps]
 
 
-@pytest.fixture(scope="session")
-def simulate_rows(make_trace: MakeTrace) -> Simulate:
-    """Simulate rows on a one-replica deployment: `sets` are `--set` texts, costs in seconds."""
+@pytest.fixture
+def watch(simulate_rows: Callable[..., RunResult]) -> Callable[..., Watched]:
+    """`simulate_rows`, every step taken alone and recorded."""
 
-    def go(
-        rows: Sequence[CallRow],
-        *,
-        sets: Sequence[str] = (),
-        kv_tokens: int = 1 << 20,
-        swa_tokens: int | None = None,
-        slots: int = 64,
-        workload: WorkloadOptions | None = None,
-        cost: Any = None,
-        dp: int = 1,
-        **options: Any,
-    ) -> RunResult:
-        deployment = config.load(
-            "4xB200 V4-Flash DPA4+EP4 sglang",
-            sets=[
-                "speculation.kind=off",
-                "speculation.draft_tokens=0",
-                f"hardware.num_gpus={max(4, dp)}",
-                f"parallel.attention_dp={dp}",
-                f"parallel.attention_tp={4 if dp == 1 else max(4, dp) // dp}",
-                "engine.cpu_request_us=0",
-                "engine.cpu_cached_token_us=0",
-                *sets,
-            ],
-        )
-        return simulate.run(
-            make_trace(rows),
-            deployment,
-            cost if cost is not None else ConstantCost(0.001),
-            workload or WorkloadOptions(arrivals="trace"),
-            pools=small_pools(kv_tokens, swa_tokens, slots),
-            **options,
-        )
+    def go(rows: Any, **options: Any) -> Watched:
+        watched = Watched([], [])
+        watched.result = simulate_rows(rows, stepwise=True, probes=(watched,), **options)
+        return watched
 
     return go
