@@ -2,7 +2,8 @@
 
 Triton's interpreter keeps bf16 as raw 16-bit integers and its `tl.dot` multiplies those, so bf16 products go
 through `dot_bf16`, which widens the operands there (exact: a product of two bf16 fits fp32) and is a plain
-`tl.dot` when compiled.
+`tl.dot` when compiled. Its cast to e4m3 drops the carry into the exponent (0.996 becomes 0.5), so
+`to_e4m3` puts values on the e4m3 grid first there.
 """
 
 from __future__ import annotations
@@ -22,6 +23,17 @@ def dot_bf16(a, b, acc):
         return tl.dot(a.to(tl.float32), b.to(tl.float32), acc)
     else:
         return tl.dot(a, b, acc)
+
+
+@triton.jit
+def to_e4m3(x):
+    """Nearest e4m3 of fp32 within its range, ties to even."""
+    if INTERPRETED:
+        exponent = tl.maximum((x.to(tl.int32, bitcast=True) >> 23) & 255, 121)
+        # Adding 1.5 · 2^23 leaves an integer number of steps, rounded to even.
+        steps = (x * power_of_two(257 - exponent) + 12582912.0) - 12582912.0
+        x = steps * power_of_two(exponent - 3)
+    return x.to(tl.float8e4nv)
 
 
 @triton.jit
