@@ -45,6 +45,13 @@ def test_hits_of_a_call_never_admitted_are_none(make_calls):
     assert calls.hits_all_tiers.tolist() == [0]
 
 
+def test_calls_are_found_by_row_and_copy(make_calls):
+    calls = make_calls([{"row": 5}, {"row": 0, "instance": 1}, {"row": 5, "instance": 1}])
+    rows, copies = np.array([5, 5, 0, 0, -1, 9]), np.array([0, 1, 1, 0, 1, 0])
+    assert calls.find(rows, copies).tolist() == [0, 2, 1, -1, -1, -1]
+    assert make_calls([]).find(rows, copies).tolist() == [-1] * 6
+
+
 @given(st.lists(st.tuples(st.integers(-2, 3), st.integers(0, 2**31), st.integers(-1, 1)), min_size=1))
 def test_dense_codes_number_distinct_tuples_by_first_appearance(rows):
     columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]

@@ -22,7 +22,7 @@ def calm():
         "itl_burst_ms": {"count": 500, "p50": 22.8, "p95": 40.0},
         "calls": {"injected": 100, "completed": 100, "rejected": 0, "aborted": 0, "running": 0, "queued": 0},
         "blocked": {"queue": {"calls": 5, "time_s": 0.5}},
-        "hit": {"lost_tokens": 100, "lost_swa_tokens": 0},
+        "hit": {"lost_tokens": 100, "lost_swa_tokens": 0, "lost_moved_tokens": 0},
         "tokens": {"prompt": 100_000},
         "ranks": [{"attention_s": 1.0}, {"attention_s": 1.1}],
         "cost": {"idle_share": 0.2, "amortised_per_task": 0.2776},
@@ -66,13 +66,19 @@ def test_a_little_waiting_is_no_limit(calm):
     assert names(calm) == ["step_index_scan"]
 
 
-def test_tails_are_told_from_other_losses(calm):
-    calm["hit"] = {"lost_tokens": 20_000, "lost_swa_tokens": 2_000}
-    assert names(calm)[0] == "lost_prefixes"
-    calm["hit"]["lost_swa_tokens"] = 15_000
+@pytest.mark.parametrize(
+    ("tails", "moved", "name", "option"),
+    [
+        (15_000, 15_000, "lost_swa_tails", "engine.swa_full_ratio"),
+        (2_000, 15_000, "lost_to_routing", "router.policy"),
+        (2_000, 2_000, "lost_to_eviction", "engine.mem_fraction"),
+    ],
+)
+def test_what_prefixes_were_lost_to_is_told(calm, tails, moved, name, option):
+    calm["hit"] = {"lost_tokens": 20_000, "lost_swa_tokens": tails, "lost_moved_tokens": moved}
     first = limits(calm)[0]
-    assert (first.name, first.share) == ("lost_swa_tails", 0.2)
-    assert "engine.swa_full_ratio" in first.try_next
+    assert (first.name, first.share) == (name, 0.2)
+    assert option in first.try_next
 
 
 def test_skew_and_idling(calm):
@@ -94,12 +100,13 @@ def test_every_option_that_is_suggested_exists(calm, deployment):
     from v4sim.metrics.limits import PARTS_TRY, WAITS
 
     calm["calls"] |= {"rejected": 3}
-    calm["hit"] = {"lost_tokens": 20_000, "lost_swa_tokens": 15_000}
+    calm["hit"] = {"lost_tokens": 20_000, "lost_swa_tokens": 15_000, "lost_moved_tokens": 0}
     calm["ranks"] = [{"attention_s": 9.0}, {"attention_s": 1.0}]
     calm["cost"]["idle_share"] = 0.9
-    other = copy.deepcopy(calm)
-    other["hit"]["lost_swa_tokens"] = 0
-    texts = [limit.try_next for limit in (*limits(calm), *limits(other))]
+    evicted, moved = copy.deepcopy(calm), copy.deepcopy(calm)
+    evicted["hit"]["lost_swa_tokens"] = moved["hit"]["lost_swa_tokens"] = 0
+    moved["hit"]["lost_moved_tokens"] = 15_000
+    texts = [limit.try_next for run in (calm, evicted, moved) for limit in limits(run)]
     texts += [text for _, text in (*WAITS.values(), *PARTS_TRY.values())]
     keys = {key for text in texts for key in re.findall(r"\b(\w+)\.(\w+)\b", text)}
     assert len(keys) > 10

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from v4sim.metrics.tokens import hits, tokens
+from v4traces import CallRow
 
 
 @pytest.fixture
@@ -53,27 +54,59 @@ def test_tiers_sum_to_the_prompt_and_calls_never_admitted_are_out(three):
     assert found["device"] + found["host"] + found["storage"] + found["computed"] == found["prompt"]
 
 
-def test_ratios(three):
-    found = hits(three, np.ones(3, dtype=bool), None)
+@pytest.fixture(scope="module")
+def table(make_trace):
+    """A root, and two calls that extend it."""
+    root = CallRow(session_id="a", turn=0, prompt_tokens=99, output_tokens=1)
+    extending = [
+        CallRow(
+            session_id="a",
+            turn=turn,
+            parent_session="a",
+            parent_turn=0,
+            shared_tokens=50,
+            prompt_tokens=100,
+            output_tokens=1,
+        )
+        for turn in (1, 2)
+    ]
+    return make_trace([root, *extending])
+
+
+def test_ratios(three, table):
+    found = hits(three, table, np.ones(3, dtype=bool), None)
     assert found["token_ratio"] == 868 / 1500
     assert found["bound_ratio"] == 900 / 1500
     assert found["lost_tokens"] == 32
 
 
-def test_nothing_admitted_has_no_ratio(three):
-    found = hits(three, np.array([False, False, True]), None)
+def test_nothing_admitted_has_no_ratio(three, table):
+    found = hits(three, table, np.array([False, False, True]), None)
     assert "token_ratio" not in found
     assert found["hit_tokens"] == 0
 
 
-def test_a_hit_beyond_the_bound_does_not_hide_a_loss(make_calls, served):
+def test_a_hit_beyond_the_bound_does_not_hide_a_loss(make_calls, served, table):
     calls = make_calls(
         [
             served(0, 0, 1, 2, 3, prompt_tokens=100, hit_tokens=90, bound_tokens=50),
             served(1, 0, 1, 2, 3, prompt_tokens=100, hit_tokens=10, bound_tokens=50),
         ]
     )
-    assert hits(calls, np.ones(2, dtype=bool), None)["lost_tokens"] == 40
+    assert hits(calls, table, np.ones(2, dtype=bool), None)["lost_tokens"] == 40
+
+
+def test_losses_of_calls_that_went_to_another_rank(make_calls, served, table):
+    calls = make_calls(
+        [
+            served(0, 0, 1, 2, 3, rank=1, prompt_tokens=99, bound_tokens=7),
+            served(1, 0, 1, 2, 3, rank=1, prompt_tokens=100, bound_tokens=50, hit_tokens=20),
+            served(2, 0, 1, 2, 3, rank=0, prompt_tokens=100, bound_tokens=50),
+            served(1, 0, 1, 2, 3, rank=0, prompt_tokens=100, bound_tokens=50, instance=1),
+        ]
+    )
+    found = hits(calls, table, np.ones(4, dtype=bool), None)
+    assert (found["lost_tokens"], found["lost_moved_tokens"]) == (7 + 30 + 50 + 50, 50)
 
 
 tiers = st.tuples(*[st.integers(0, 2**20)] * 4)

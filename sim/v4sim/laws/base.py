@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from v4sim.metrics.calls import Bools, Calls, Int64s
+from v4sim.metrics.calls import Bools, Calls
 from v4traces.laws import Finding
 
 if TYPE_CHECKING:
@@ -40,15 +40,6 @@ class Evidence:
     def at_row(self, column: Any) -> Any:
         """A column of the trace, per call."""
         return column[self.calls["row"]]
-
-    def find(self, rows: Int64s, copies: Int64s) -> Int64s:
-        """Index of the call of each (trace row, copy), -1 where there is none."""
-        stride = max(self.trace.n, 1)
-        keys = self.calls["row"] + self.calls["instance"] * stride
-        order = np.argsort(keys, kind="stable")
-        wanted = rows + copies * stride
-        at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-        return np.where(keys[order][at] == wanted, order[at], -1)
 
 
 Check = Callable[[Evidence], Iterator[Finding]]

@@ -123,7 +123,7 @@ def _from_extensions(evidence: Evidence) -> Int64s:
     """
     calls, trace = evidence.calls, evidence.trace
     row = calls["row"]
-    above = np.where(trace.parent[row] >= 0, evidence.find(trace.parent[row], calls["instance"]), -1).tolist()
+    above = calls.find(trace.parent[row], calls["instance"]).tolist()
     shared = trace.shared_tokens[row].tolist()
     never = np.iinfo(np.int64).max
     came = np.where(calls.admitted, calls["admit_ns"], never).tolist()

@@ -100,7 +100,7 @@ def waits_for_dependencies(evidence: Evidence) -> Iterator[Finding]:
     owner = np.repeat(np.arange(len(calls)), counts)
     starts = evidence.at_row(trace.after_offsets[:-1])
     within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    target = evidence.find(trace.after_rows[np.repeat(starts, counts) + within], calls["instance"][owner])
+    target = calls.find(trace.after_rows[np.repeat(starts, counts) + within], calls["instance"][owner])
     failed = calls.done.equals("rejected") | calls.done.equals("aborted")
     too_early, inexact = np.zeros((2, len(calls)), dtype=np.bool_)
     too_early[owner[(target < 0) | ~(calls.completed | failed)[target]]] = True

@@ -130,6 +130,17 @@ class Calls:
         hits = self["hit_tokens"] + self["hit_host_tokens"] + self["hit_storage_tokens"]
         return np.where(self.admitted, hits, 0)
 
+    def find(self, rows: Int64s, copies: Int64s) -> Int64s:
+        """Index of the call of each (trace row, replayed copy); -1 where there is none."""
+        if not len(self):
+            return np.full(len(rows), -1, dtype=np.int64)
+        stride = int(max(self["row"].max(), rows.max(initial=0))) + 1
+        keys = self["row"] + self["instance"] * stride
+        order = np.argsort(keys, kind="stable")
+        wanted = rows + copies * stride
+        at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+        return np.where((rows >= 0) & (keys[order][at] == wanted), order[at], -1)
+
     def dense(self, *names: str) -> tuple[Int64s, int]:
         """Codes 0..k-1 of the distinct combinations of columns, in order of first appearance; and k."""
         return dense_codes(*(self[name] for name in names))

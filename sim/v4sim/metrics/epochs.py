@@ -180,6 +180,7 @@ class EpochRecorder(Probe):
         self._epochs: dict[int, _Epoch] = {}
         self._tokens: tuple[int, Int64s, Int64s] | None = None  # not booked yet: moment, gaps, tokens
         self._replica: Replica | None = None
+        self._told = (-1, -1, -1)  # the last single step: replica, moment of telling, end
         self._run_end_ns = 0
 
     # -- what the engine says -----------------------------------------------------------------------
@@ -195,14 +196,18 @@ class EpochRecorder(Probe):
     ) -> None:
         self._book_tokens(None)
         self._replica = replica
-        epoch = self._epoch(epoch_number(start_ns + duration_ns))
+        end_ns = start_ns + duration_ns
+        self._told = (replica.number, int(replica.env.now), end_ns)
+        epoch = self._epoch(epoch_number(end_ns))
         epoch.singles.append((replica.number, _KIND[kind], parts_ns, work))
         epoch.size += 1
 
     def on_decode_block(
         self, replica: Replica, start_ns: int, ends_ns: Int64s, parts_ns: Int64s, rows: list[int]
     ) -> None:
-        self._book_tokens(ends_ns)
+        # A step that was told at this same moment and ends where the block starts begins the same tokens.
+        leads = self._told == (replica.number, int(ends_ns[-1]), start_ns)
+        self._book_tokens(np.append(start_ns, ends_ns) if leads else ends_ns)
         self._replica = replica
         last = epoch_number(int(ends_ns[-1]))
         if epoch_number(int(ends_ns[0])) == last:
@@ -227,9 +232,10 @@ class EpochRecorder(Probe):
         self._run_end_ns = now_ns
 
     def _book_tokens(self, ends_ns: Int64s | None) -> None:
-        """Book the tokens last seen: of a block of steps if `ends_ns` is given, otherwise of one step.
+        """Book the tokens last seen: of a run of steps if `ends_ns` is given, otherwise of one step.
 
-        The engine hands over tokens first and then, for a block, the block they belong to.
+        Of a run of decode steps the engine tells first the leading step if it was priced alone, then all
+        tokens, then the block of the other steps.
         """
         if self._tokens is None:
             return

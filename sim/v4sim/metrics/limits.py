@@ -45,11 +45,11 @@ WAITS: dict[str, tuple[str, str]] = {
 PARTS_TRY: dict[str, tuple[str, str]] = {
     "index_scan": (
         "the index scan over long contexts",
-        "try model.index_dtype=fp4, or more attention ranks for fewer sequences each",
+        "use FP4 index keys (model.index_dtype=fp4), or more attention ranks with fewer sequences each",
     ),
     "moe": (
         "the expert matrices",
-        "try more sequences per step, which share the weights, or a larger engine.redundant_experts",
+        "more sequences per step share the weights; a larger engine.redundant_experts spreads hot experts",
     ),
     "dispatch_combine": (
         "expert dispatch and combine",
@@ -57,7 +57,7 @@ PARTS_TRY: dict[str, tuple[str, str]] = {
     ),
     "all_reduce": (
         "all-reduce between tensor-parallel GPUs",
-        "try data-parallel attention (parallel.attention_dp) in place of attention_tp",
+        "use data-parallel attention (parallel.attention_dp) in place of tensor-parallel",
     ),
     "cpu": ("the scheduler on the CPU", "check engine.cpu_step_us against your host; the GPUs wait for it"),
     "h2d": ("copies from host memory", "check hardware.h2d_gb_s, or keep more of the prefix on the device"),
@@ -135,21 +135,26 @@ def _lost(metrics: Mapping[str, Any]) -> Limit | None:
     share = hit["lost_tokens"] / prompt
     if share < LOST_SHARE:
         return None
-    tails = min(hit["lost_swa_tokens"] / hit["lost_tokens"], 1.0)
-    if tails > 0.5:
+    again = f"{share:.0%} of prompt tokens are computed again although an endless cache would have them"
+    if hit["lost_swa_tokens"] > 0.5 * hit["lost_tokens"]:
         return Limit(
             "lost_swa_tails",
             share,
-            f"{share:.0%} of prompt tokens are computed again although an endless cache would have them, "
-            "most because their sliding-window tails were evicted",
-            "raise engine.swa_full_ratio, or try engine.swa_veto=recompute_window",
+            f"{again}, most of them because their sliding-window tails were evicted",
+            "raise engine.swa_full_ratio, or use engine.swa_veto=recompute_window",
+        )
+    if hit["lost_moved_tokens"] > 0.5 * hit["lost_tokens"]:
+        return Limit(
+            "lost_to_routing",
+            share,
+            f"{again}, most of them because the call went to another rank than the one that has its prefix",
+            "keep sessions where their prefix is: router.policy=sticky or cache_aware",
         )
     return Limit(
-        "lost_prefixes",
+        "lost_to_eviction",
         share,
-        f"{share:.0%} of prompt tokens are computed again although an endless cache would have them: "
-        "they were evicted, or lie on another rank",
-        "keep sessions on their rank (router.policy=sticky or cache_aware), or give the cache more memory",
+        f"{again}, most of them because they were evicted",
+        "give the cache more memory (engine.mem_fraction, more GPUs), or serve fewer sessions at once",
     )
 
 

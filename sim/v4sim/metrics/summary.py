@@ -136,7 +136,7 @@ def _metrics(run: _Run, window: Window, totals: EngineTotals, scope: str | None)
         **entries,
         "throughput": throughput(calls, window, gpus),
         "tokens": counted_tokens,
-        "hit": hits(calls, counted, run.bootstrap),
+        "hit": hits(calls, run.trace, counted, run.bootstrap),
         "pools": pool_entries(run.result, window),
         "ranks": rank_entries(calls, run.result, totals, window),
         "speculation": speculation_entry(
@@ -175,7 +175,6 @@ def _totals(run: _Run) -> dict[str, Any]:
         "stepped_s": result.stepped_ns / 1e9,
         "replicas": result.num_replicas,
         "gpus": run.deployment.gpus_per_replica * result.num_replicas,
-        "timeline_blocks_dropped": result.blocks_dropped,
     }
 
 

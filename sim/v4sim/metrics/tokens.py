@@ -6,6 +6,8 @@ tokens (retraction, preemption, SWA tails) are extra work on top of the prompt, 
 `token_ratio` = hits / prompt. `bound_ratio` = what the trace allows / prompt (own text and groups;
 outputs of earlier calls that return as input are not in the bound, so hits can exceed it where the trace
 states such returns).
+`lost_tokens` = what the bound had and the cache did not; `lost_moved_tokens` of it by calls that were
+routed to another rank than the call they extend.
 Units: tokens.
 """
 
@@ -17,6 +19,7 @@ import numpy as np
 
 from v4sim.metrics.bootstrap import SessionBootstrap
 from v4sim.metrics.calls import Bools, Calls
+from v4traces.table import TraceTable
 
 
 def tokens(calls: Calls, counted: Bools) -> dict[str, int]:
@@ -37,18 +40,22 @@ def tokens(calls: Calls, counted: Bools) -> dict[str, int]:
     }
 
 
-def hits(calls: Calls, counted: Bools, bootstrap: SessionBootstrap | None) -> dict[str, Any]:
+def hits(
+    calls: Calls, table: TraceTable, counted: Bools, bootstrap: SessionBootstrap | None
+) -> dict[str, Any]:
     """The `hit` entry. Ratios are absent when nothing was admitted."""
     admitted = counted & calls.admitted
     hit = np.where(admitted, calls.hits_all_tiers, 0)
     prompt = np.where(admitted, calls["prompt_tokens"], 0)
     bound = np.where(admitted, calls["bound_tokens"], 0)
+    lost = np.clip(bound - hit, 0, None)
     entry: dict[str, Any] = {
         "lost_swa_tokens": int(np.clip(calls["lost_swa_tokens"][admitted], 0, None).sum()),
         "hit_tokens": int(hit.sum()),
         "bound_tokens": int(bound.sum()),
         # Lost against the bound, per call, so that hits on returned outputs do not hide losses elsewhere.
-        "lost_tokens": int(np.clip(bound - hit, 0, None).sum()),
+        "lost_tokens": int(lost.sum()),
+        "lost_moved_tokens": int(lost[moved(calls, table)].sum()),
     }
     if prompt.sum() > 0:
         entry["token_ratio"] = hit.sum().item() / prompt.sum().item()
@@ -57,3 +64,10 @@ def hits(calls: Calls, counted: Bools, bootstrap: SessionBootstrap | None) -> di
         if interval is not None:
             entry["token_ratio_ci_low"], entry["token_ratio_ci_high"] = interval
     return entry
+
+
+def moved(calls: Calls, table: TraceTable) -> Bools:
+    """Calls that were served on another rank than the call they extend."""
+    parent = calls.find(table.parent[calls["row"]], calls["instance"])
+    elsewhere = (calls["replica"] != calls["replica"][parent]) | (calls["rank"] != calls["rank"][parent])
+    return np.asarray((parent >= 0) & elsewhere)
