@@ -17,6 +17,7 @@ from v4sim.acceptance import acceptance_table
 from v4sim.clock import to_ns
 from v4sim.engine.build import make_rank, make_scheduler
 from v4sim.engine.call import Call
+from v4sim.engine.delayer import PrefillDelayer
 from v4sim.engine.probe import Probe
 from v4sim.engine.rank import Rank
 from v4sim.engine.replica import Replica
@@ -128,6 +129,9 @@ def run(
             spec=policy,
             acceptance=acceptance,
             spec_blocks_mixed=engine.kind == "sglang" and engine.spec_blocks_mixed_dp,
+            delayer=PrefillDelayer(engine.prefill_delayer_max_passes, limits.max_running)
+            if engine.prefill_delayer
+            else None,
             on_done=on_done,
             probes=observers,
             stepwise=stepwise,

@@ -104,6 +104,8 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
             f"engine.schedule_policy={draw(st.sampled_from(['fcfs', 'lpm']))}",
             f"engine.conservativeness={draw(st.sampled_from([0.0, 0.0, 1.0]))}",
         ]
+        if draw(st.booleans()):
+            sets += ["engine.prefill_delayer=true", "engine.prefill_delayer_max_passes=3"]
         if not drafts and draw(st.booleans()):
             sets.append("engine.mixed_chunk=true")
     return {

@@ -5,7 +5,7 @@ frozen and strict: an unknown key is an error, text is never taken for a number.
 engine would choose"; `v4sim.config.resolve` puts the number in its place.
 
 Which options act where. Both engines: page_tokens, mem_fraction, kv_tokens_per_rank, schedule_policy
-fcfs, prefix_cache, default_max_new_tokens, cuda_graph_max_bs, moe_backend, stream_interval, swa_veto,
+fcfs, prefix_cache, default_max_new_tokens, cuda_graph_max_bs, moe_backend, swa_veto,
 the cpu_* constants. Only SGLang and only vLLM: `SGLANG_ONLY` and `VLLM_ONLY` below. An option given to
 the engine that has no such thing, or whose switch is off, is refused (`v4sim.config.checks`), as are
 hardware.h2d_gb_s and host_memory_gib (no host tier reads them yet) and documented options that are not
@@ -150,7 +150,6 @@ class EngineSection(Section):
     # Index logits come in tiles of at most this; 0: all at once. None: 2 on V4.1, 0.5 in vLLM, else 0.
     index_tile_gib: float | None = Field(default=None, ge=0)
     engram: Literal["device", "host"] = "device"  # V4.1 n-gram tables, cut over the GPUs of a replica
-    stream_interval: int = Field(default=1, ge=1)
     # Host time. None: the published engine constants.
     cpu_step_us: float | None = Field(default=None, ge=0)
     cpu_cached_token_us: float | None = Field(default=None, ge=0)

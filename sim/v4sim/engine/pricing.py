@@ -59,16 +59,22 @@ class Pricer:
         self._last_step_ns = 10_000_000
 
     def price(
-        self, now: int, visible_ns: int, chunks: list[list[Chunk]], decodes: list[bool], prefills: bool, token: int
+        self,
+        now: int,
+        visible_ns: int,
+        chunks: list[list[Chunk]],
+        decodes: list[bool],
+        one_step: bool,
+        token: int,
     ) -> Block:
         """The block that starts now. `decodes` says which ranks decode, `chunks` what they prefill."""
-        if not prefills and not self._stepwise:
+        if not one_step and not self._stepwise:
             steps = self._steps_ahead(now, visible_ns)
             if steps > 1:
                 block = self._run(now, steps, chunks, decodes, token)
                 if block is not None:
                     return block
-        return self._single(now, chunks, decodes, prefills, token)
+        return self._single(now, chunks, decodes, token)
 
     def _run(
         self, now: int, steps: int, chunks: list[list[Chunk]], decodes: list[bool], token: int
@@ -146,12 +152,10 @@ class Pricer:
             steps = max(1, min(steps, int(np.searchsorted(needed, room, side="right"))))
         return steps
 
-    def _single(
-        self, now: int, chunks: list[list[Chunk]], decodes: list[bool], prefills: bool, token: int
-    ) -> Block:
+    def _single(self, now: int, chunks: list[list[Chunk]], decodes: list[bool], token: int) -> Block:
         any_decode = True in decodes
         loads, work = self._loads(chunks, decodes, self._group.batch.now() if any_decode else None)
-        kind = "decode" if not prefills else "mixed" if any_decode else "prefill"
+        kind = "decode" if not any(chunks) else "mixed" if any_decode else "prefill"
         parts = self._cost.step(loads, self._group.width, kind)
         duration = sum(parts)
         if kind == "decode":

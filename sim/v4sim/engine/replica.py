@@ -21,6 +21,7 @@ from v4sim.clock import DECIDE, STEP_END, call_at
 from v4sim.cost.base import StepCost
 from v4sim.engine.base import Chunk, Scheduler
 from v4sim.engine.call import FINISHED, Call
+from v4sim.engine.delayer import PrefillDelayer
 from v4sim.engine.group import Group
 from v4sim.engine.pricing import Block, Pricer
 from v4sim.engine.probe import Probe
@@ -45,6 +46,7 @@ class Replica:
         spec: SpecPolicy,
         acceptance: AcceptanceModel | None,
         spec_blocks_mixed: bool,
+        delayer: PrefillDelayer | None = None,
         on_done: Callable[[Call, int], None],
         probes: Sequence[Probe] = (),
         stepwise: bool = False,
@@ -58,6 +60,8 @@ class Replica:
         self._spec_blocks_mixed = (
             spec_blocks_mixed and not scheduler.mixes and spec.draft_tokens > 0 and len(self.ranks) > 1
         )
+        self._delayer = delayer
+        self._denied = False
         self._pricer = Pricer(env, self.group, cost, stepwise=stepwise)
         self._results = Results(self, self.group, on_done)
         self._block: Block | None = None
@@ -113,17 +117,22 @@ class Replica:
         if self._block is None or not self.scheduler.late_results:
             visible = now
         chunks, decodes, prefills = self._plan(now, visible)
-        if not prefills and True not in decodes and visible < now and any(r.waiting for r in self.ranks):
-            # Nothing to run: the loop spins and sees what has arrived meanwhile.
+        idle = not prefills and True not in decodes
+        if idle and (self._denied or visible < now) and any(r.waiting for r in self.ranks):
+            # Nothing to run: the loop spins, sees what has arrived, and a delayer gives in.
             visible = now
             chunks, decodes, prefills = self._plan(now, visible)
+            while self._denied and not prefills and True not in decodes:
+                chunks, decodes, prefills = self._plan(now, visible)
         if not prefills and True not in decodes:
             self._block = None
             self._give_up_on_heads(now)
             return
         self.group.refresh()
         self._token += 1
-        self._block = self._pricer.price(now, visible, chunks, decodes, prefills, self._token)
+        # The delayer counts passes, so while anybody waits it must be asked after every step.
+        one_step = prefills or (self._delayer is not None and any(rank.waiting for rank in self.ranks))
+        self._block = self._pricer.price(now, visible, chunks, decodes, one_step, self._token)
         self._end_at(self._block)
         if self._block.steps > 1 and self._block.first_parts_ns is not None:
             # Calls leave after the first step; the block goes on without them.
@@ -149,9 +158,10 @@ class Replica:
             self._make_room(ranks, now)
         chunks = []
         prefills = False
+        self._denied = self._delayer is not None and self._delayer.denies(ranks, visible)
         for rank in ranks:
             planned = _NO_CHUNKS
-            if rank.waiting or rank.prefilling or scheduler.plans_always:
+            if rank.prefilling or ((rank.waiting or scheduler.plans_always) and not self._denied):
                 planned = scheduler.plan(rank, now, visible)
                 if rank.admitted:
                     self._tell_admitted(rank, now)
@@ -159,6 +169,8 @@ class Replica:
                     self.group.settle(rank)
                 if planned:
                     prefills = True
+                    if self._delayer is not None:
+                        self._delayer.saw(len(planned))
             chunks.append(planned)
         if scheduler.mixes:
             return chunks, [bool(rank.decoding or rank.leaving) for rank in ranks], prefills
