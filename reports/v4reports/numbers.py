@@ -112,12 +112,14 @@ def ms(value: float | None) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """A ratio as per cent with one decimal; 99.95 % and above keep two so that they do not become 100."""
+    """A ratio as per cent with one decimal; two where one would make it nothing or all."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     value = ratio * 100
     if value in (0, 100):
         return f"{value:.0f}{GAP}%"
+    if 99.995 <= value < 100:
+        return f"> 99.99{GAP}%"
     decimals = 2 if 99.95 <= value < 100 or 0 < abs(value) < 0.05 else 1
     return f"{value:.{decimals}f}{GAP}%".replace("-", MINUS)
 

@@ -61,8 +61,8 @@ def test_digits(value: float | None, text: str) -> None:
 
 @given(st.floats(min_value=0.0, max_value=1.0, exclude_max=True))
 def test_a_ratio_below_one_never_reads_as_all(ratio: float) -> None:
-    if ratio <= 0.9999:
-        assert not numbers.percent(ratio).startswith("100")
+    assert not numbers.percent(ratio).startswith("100")
+    assert (numbers.percent(ratio) == f"0{numbers.GAP}%") == (ratio == 0)
 
 
 @given(st.floats(min_value=1, max_value=1e15))

@@ -36,8 +36,7 @@ def draw(run: Run) -> Chart | Absent:
         width=WIDTH,
         limit_ms=objective(run, "itl_p95_ms"),
     )
-    caption = (
-        "Dot p50, bar to p95, line to p99; logarithmic time. "
-        f"TPOT: steady window; the rest: {run.engine_scope}."
-    )
+    scope = run.engine_scope
+    covers = "Steady window." if scope == "steady window" else f"TPOT: steady window; the rest: {scope}."
+    caption = f"Dot p50, bar to p95, line to p99; logarithmic time. {covers}"
     return Chart(SLUG, TITLE, caption, svg)

@@ -50,8 +50,8 @@ def draw(run: Run) -> Chart | Absent:
         ends.append(float(fullest[-1]))
         peak_rank = int(np.argmax(share.max(axis=1)))
         words.append(
-            f"{label(POOLS, name)}: {numbers.percent(float(share.max()))} at most (rank {peak_rank}), "
-            f"{mean_in(share)} on average"
+            f"{label(POOLS, name)}: at most {numbers.percent(float(share.max()))} (rank {peak_rank}), "
+            f"mean {mean_in(share)}"
         )
     cached = shares.get("kv_resident")
     if cached is not None:
@@ -59,11 +59,11 @@ def draw(run: Run) -> Chart | Absent:
         axes.plot(at, mean_cached, color=C.muted, linewidth=1.25, linestyle=(0, (1, 1.5)))
         drawn.append(("cached KV", C.muted, ""))
         ends.append(float(mean_cached[-1]))
-        words.append(f"Cached prefixes fill {mean_in(cached)} of the KV pool on average")
+        words.append(f"Cached prefixes: mean {mean_in(cached)} of the KV pool")
     for (name, colour, _), y in zip(drawn, spread(ends, 0.09, 0.0, 1.0), strict=True):
         timeplot.end_label(axes, y, name.upper() if name in ("kv", "swa") else name, colour, weight="bold")
     caption = (
-        f"{'. '.join(words)} of the steady window. Line: the fullest rank; shade: down to the mean."
+        f"{'. '.join(words)}. Means over the steady window. Line: the fullest rank; shade: down to the mean."
         f"{timeplot.span_words(span, end_s)}"
     )
     return Chart(SLUG, TITLE, caption, canvas.svg(slug=SLUG, title=TITLE, description=caption))
