@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,17 +106,23 @@ def nice_ticks(top: float, at_most: int = 5) -> list[float]:
     return [step * i for i in range(math.ceil(top / step - 1e-9) + 1)]
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """Decades between the two, and round numbers between the decades when there are few."""
-    decades = math.log10(high / low)
-    between: tuple[float, ...] = (1.0,)
-    for most, multiples in ((0.8, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)), (1.6, (1.0, 2.0, 5.0)), (2.6, (1.0, 3.0))):
-        if decades < most:
-            between = multiples
-            break
+LOG_MULTIPLES = ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
+
+
+def log_ticks(low: float, high: float, width_px: float = 250.0, gap_px: float = 44.0) -> list[float]:
+    """Round numbers on a logarithmic axis: the finest set whose labels keep `gap_px` apart."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [multiple * 10.0**exponent for exponent in exponents for multiple in between]
-    return [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+    per_px = math.log10(high / low) / width_px
+    best: list[float] = []
+    for multiples in LOG_MULTIPLES:
+        found = [multiple * 10.0**exponent for exponent in exponents for multiple in multiples]
+        ticks = [tick for tick in found if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+        if best and len(ticks) < 2:
+            break  # crowded labels read better than one alone
+        best = ticks
+        if all(math.log10(b / a) >= gap_px * per_px for a, b in pairwise(ticks)):
+            break
+    return best
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -47,7 +47,7 @@ def draw_strips(
     low, high = low / 1.25, max(high * 1.15, low * 4)
     axes.set_xlim(math.log10(low), math.log10(high))
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    ticks = log_ticks(low, high)
+    ticks = log_ticks(low, high, width - left - right)
     grid_x(axes, [math.log10(tick) for tick in ticks], [numbers.tick_ms(tick) for tick in ticks])
 
     def x(value: float) -> float:
