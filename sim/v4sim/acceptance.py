@@ -83,7 +83,7 @@ def acceptance_table(name: str) -> AcceptanceTable:
                 f"speculation.acceptance {name!r}: the rate must lie in [0, 1], as in constant:0.7"
             )
         rates = (rate,) * 16
-        return AcceptanceTable(name, "given by the user", {phase: rates for phase in PHASES})
+        return AcceptanceTable(name, "given by the user", dict.fromkeys(PHASES, rates))
     tables = _data()["tables"]
     if name not in tables:
         raise ConfigError(

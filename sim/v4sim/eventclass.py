@@ -66,7 +66,9 @@ def classify(table: TraceTable, slack_tokens: int) -> NDArray[np.int8]:
     return codes
 
 
-def after_admission(code: int, bound_tokens: int, hit_tokens: int, host_tokens: int, storage_tokens: int) -> int:
+def after_admission(
+    code: int, bound_tokens: int, hit_tokens: int, host_tokens: int, storage_tokens: int
+) -> int:
     """The class once it is known where the prefix came from."""
     if storage_tokens > 0:
         return CODE["storage_restore"]

@@ -78,7 +78,7 @@ def run(
     spec = spec or model_spec(deployment.model.name)
     pools = pools or plan_pools(deployment, spec)
     limits = rank_limits(deployment)
-    engine, speculation = deployment.engine, deployment.speculation
+    engine = deployment.engine
     _refuse_what_cannot_run(table, deployment)
     ranks_per_replica = deployment.parallel.attention_dp
     options, notes = workload.settled(table, ranks_per_replica * deployment.parallel.replicas)
@@ -238,8 +238,8 @@ def _refuse_what_cannot_run(table: TraceTable, deployment: Deployment) -> None:
     longest = int(np.argmax(table.prompt_tokens))
     if int(table.prompt_tokens[longest]) >= limit:
         raise ConfigError(
-            f"{table.path}, {table.label(longest)}: prompt_tokens {int(table.prompt_tokens[longest])} does not fit "
-            f"the model's context of {limit} tokens; drop that session from the trace, or raise "
+            f"{table.path}, {table.label(longest)}: prompt_tokens {int(table.prompt_tokens[longest])} does "
+            f"not fit the model's context of {limit} tokens; drop that session from the trace, or raise "
             "model.max_context_tokens if the deployed model allows it."
         )
 
@@ -266,7 +266,7 @@ def _summaries(rank: Rank) -> list[PoolSummary]:
 def _blocked(ranks: Sequence[Rank]) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for rank in ranks:
-        for reason, (calls, waited) in rank.blocked.items():
+        for reason, (calls, waited) in rank.blocked.totals.items():
             before = found.get(reason, (0, 0))
             found[reason] = (before[0] + calls, before[1] + waited)
     return dict(sorted(found.items()))

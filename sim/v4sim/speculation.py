@@ -80,7 +80,7 @@ class AcceptanceModel:
         rates: NDArray[np.float64] | None = None,
         drafts: int | None = None,
     ) -> NDArray[np.int64]:
-        """Accepted drafts of a verify step that starts after g emitted tokens, for every g < output_tokens."""
+        """Drafts that a verify step accepts which starts after g emitted tokens, for every g < output."""
         drafts = self.draft_tokens if drafts is None else drafts
         luck = streams.uniforms(streams.mix(self._seed, streams.ACCEPTANCE, uid), output_tokens)
         table = self._rates if rates is None else rates
@@ -91,7 +91,9 @@ class AcceptanceModel:
             run[:-1] = np.where(luck < rate, 1 + run[1:], 0)
         return run[:-1]
 
-    def record(self, starts: NDArray[np.int64], ends: NDArray[np.int64], phases: NDArray[np.int64] | None) -> None:
+    def record(
+        self, starts: NDArray[np.int64], ends: NDArray[np.int64], phases: NDArray[np.int64] | None
+    ) -> None:
         """Tally executed verify steps: output positions at their start and end."""
         accepted = ends - starts - 1
         width = self.counts.shape[1]
@@ -113,7 +115,9 @@ class AcceptanceModel:
         return result
 
 
-def walk(accepted: NDArray[np.int64] | None, first: int, output_tokens: int, drafts: int = 0) -> NDArray[np.int64]:
+def walk(
+    accepted: NDArray[np.int64] | None, first: int, output_tokens: int, drafts: int = 0
+) -> NDArray[np.int64]:
     """Emitted tokens at the start of each decode step, from `first` to the end.
 
     `accepted[g]` ≤ `drafts` is what a step that starts at g would accept; None: one token a step.
@@ -147,4 +151,5 @@ def _walk_pairs(accepted: NDArray[np.int64], first: int, output_tokens: int) -> 
     np.maximum.accumulate(anchors, out=anchors)
     anchors -= positions
     anchors &= 1
-    return positions[anchors == 0]
+    starts: NDArray[np.int64] = positions[anchors == 0]
+    return starts

@@ -50,7 +50,7 @@ def uniforms(key: int, count: int, first: int = 0) -> NDArray[np.float64]:
     z *= _M2
     z ^= z >> _S31
     z >>= _S11
-    return z * _TO_UNIT
+    return z.astype(np.float64) * _TO_UNIT
 
 
 def uniform(key: int, index: int = 0) -> float:

@@ -10,7 +10,7 @@ for (its sub-agents): the unit that starts and ends. Families are replayed in th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,19 +69,14 @@ class WorkloadOptions:
             )
         if timed:
             note = "Sessions arrive at the trace's own times (--arrivals trace)."
-            chosen = WorkloadOptions(**{**_fields(self), "arrivals": "trace"})
-            return chosen, [] if self.arrivals else [note]
+            return replace(self, arrivals="trace"), [] if self.arrivals else [note]
         families = len(families_of(table))
         sessions = max(1, min(families, DEFAULT_SESSIONS_PER_RANK * num_ranks))
         note = (
             f"The trace has no arrival times, so {sessions} sessions are kept alive "
             f"(--sessions {sessions}): {DEFAULT_SESSIONS_PER_RANK} per rank."
         )
-        return WorkloadOptions(**{**_fields(self), "sessions": sessions}), [note]
-
-
-def _fields(options: WorkloadOptions) -> dict[str, object]:
-    return {name: getattr(options, name) for name in WorkloadOptions.__slots__}  # type: ignore[attr-defined]
+        return replace(self, sessions=sessions), [note]
 
 
 @dataclass(frozen=True, slots=True)

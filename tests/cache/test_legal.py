@@ -56,7 +56,9 @@ def test_recompute_needs_a_hit_of_twice_the_window(hit: int, replayed: int | Non
 
 
 @pytest.mark.parametrize(("length", "tokens", "replayed"), [(128, 0, 0), (129, 129, 128)])
-def test_bounded_replay_does_not_adopt_hits_within_the_window(length: int, tokens: int, replayed: int) -> None:
+def test_bounded_replay_does_not_adopt_hits_within_the_window(
+    length: int, tokens: int, replayed: int
+) -> None:
     """vllm#56227: H = 128 is cold, H = 129 replays 128 tokens."""
     found = policy("bounded_replay").legal_hit(chain((0, 256, 256)), length)
     assert (found.tokens, found.replay_tokens) == (tokens, replayed)

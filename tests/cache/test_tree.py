@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from v4sim.cache.check import check_tree
 from v4sim.cache.legal import HitPolicy
 from v4sim.cache.node import SpanNode
 from v4sim.cache.owner import CacheOwner
@@ -135,7 +136,7 @@ class TreeMachine(RuleBasedStateMachine):
 
     @invariant()
     def totals_agree(self) -> None:
-        self.tree.check()
+        check_tree(self.tree)
 
     @invariant()
     def hits_are_the_longest_resident_prefix(self) -> None:

@@ -1,7 +1,7 @@
 """The radix tree of one cache owner: which spans are resident, in what order they leave.
 
 One tree belongs to one attention-DP rank (ranks do not share KV). Nodes are spans, not blocks, so
-a million-token session costs a handful of them. Invariants, checked by `check()`:
+a million-token session costs a handful of them. Invariants, checked by `cache.check`:
 
 * a resident node's parent is resident, and begins where its parent ends;
 * `kv_tokens` is the sum of node sizes, `protected_tokens` that of nodes with locks;
@@ -17,7 +17,6 @@ from __future__ import annotations
 import heapq
 
 from v4sim.cache.node import SpanNode
-from v4sim.errors import LawError
 from v4sim.prefix import NO_PARENT, PrefixIndex
 
 
@@ -89,7 +88,7 @@ class SpanTree:
             above = above.parent
 
     def split(self, node: SpanNode, at: int) -> SpanNode:
-        """Cut `node` at `at` and return the upper part [start, at). `node` keeps its identity as the lower part."""
+        """Cut `node` at `at`; returns the upper part [start, at). `node` stays itself as the lower part."""
         upper = SpanNode(node.uid, node.start, at, node.parent, node.access)
         upper.children = 1
         upper.locks = 1 if node.locks else 0
@@ -146,7 +145,9 @@ class SpanTree:
 
     # -- growth ---------------------------------------------------------------------------------
 
-    def insert(self, uid: int, below: SpanNode | None, upto: int, swa_from: int) -> tuple[SpanNode | None, int]:
+    def insert(
+        self, uid: int, below: SpanNode | None, upto: int, swa_from: int
+    ) -> tuple[SpanNode | None, int]:
         """Make the content of `uid` resident up to `upto` (a page multiple), starting under `below`.
 
         `below` is a resident node on the content's path (None: the root). The sliding window is
@@ -296,8 +297,6 @@ class SpanTree:
         self._sequence += 1
         heapq.heappush(self._swa_lru, (node.swa_access, node.end, self._sequence, node))
 
-    # -- law ------------------------------------------------------------------------------------
-
     def nodes(self) -> list[SpanNode]:
         """Every resident node, children before parents within a span; for checks and reports."""
         found: dict[int, SpanNode] = {}
@@ -307,23 +306,3 @@ class SpanTree:
                 found[id(node)] = node
                 node = node.parent
         return list(found.values())
-
-    def check(self) -> None:
-        """Raise LawError if a stored total disagrees with the nodes, or a node hangs in the air."""
-        nodes = self.nodes()
-        totals = {
-            "kv_tokens": sum(n.tokens for n in nodes),
-            "protected_tokens": sum(n.tokens for n in nodes if n.locks),
-            "swa_tokens": sum(n.swa_tokens for n in nodes),
-            "swa_protected_tokens": sum(n.swa_tokens for n in nodes if n.swa_locks),
-        }
-        for name, expected in totals.items():
-            if getattr(self, name) != expected:
-                raise LawError(f"cache tree: {name} is {getattr(self, name)}, its nodes add up to {expected}")
-        for node in nodes:
-            parent = node.parent
-            begin = parent.end if parent is not None else 0
-            if not node.alive or node.start != begin or node.end <= node.start:
-                raise LawError(f"cache tree: {node!r} does not continue its parent {parent!r}")
-            if not node.start <= node.swa_start <= node.end:
-                raise LawError(f"cache tree: {node!r} holds a window outside itself")

@@ -34,11 +34,30 @@ class Chunk(NamedTuple):
 class Scheduler(Protocol):
     """The rules of one engine for one rank."""
 
-    mixes: bool  # decodes run in the same step as prefill chunks
-    late_results: bool  # the next batch is chosen before the results of the current one are known
-    reorders: bool  # an arrival may overtake a call that waits
-    plans_always: bool  # `plan` must be asked even where nobody waits or prefills
-    keeps_output: bool  # the output of a finished call becomes a reusable prefix
+    @property
+    def mixes(self) -> bool:
+        """Decodes run in the same step as prefill chunks."""
+        ...
+
+    @property
+    def late_results(self) -> bool:
+        """The next batch is chosen before the results of the current one are known."""
+        ...
+
+    @property
+    def reorders(self) -> bool:
+        """An arrival may overtake a call that waits."""
+        ...
+
+    @property
+    def plans_always(self) -> bool:
+        """`plan` must be asked even where nobody waits or prefills."""
+        ...
+
+    @property
+    def keeps_output(self) -> bool:
+        """The output of a finished call becomes a reusable prefix."""
+        ...
 
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]: ...
 

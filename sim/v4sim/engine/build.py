@@ -68,7 +68,8 @@ def make_scheduler(deployment: Deployment, limits: RankLimits, spec: ModelSpec) 
         factory = SCHEDULERS[deployment.engine.kind]
     except KeyError:
         raise ConfigError(
-            f"engine.kind {deployment.engine.kind!r} has no scheduler; choose one of {', '.join(sorted(SCHEDULERS))}"
+            f"engine.kind {deployment.engine.kind!r} has no scheduler; "
+            f"choose one of {', '.join(sorted(SCHEDULERS))}"
         ) from None
     return factory(deployment, limits, spec)
 

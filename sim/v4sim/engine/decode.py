@@ -108,7 +108,8 @@ class DecodeBatch:
 
     def ahead(self, steps: int) -> Int64s:
         """Contexts [rows, steps] before each of the next steps."""
-        return self.store.flat[self._index[:, None] + np.arange(steps)]
+        contexts: Int64s = self.store.flat[self._index[:, None] + np.arange(steps)]
+        return contexts
 
     def now(self) -> Int64s:
         """Contexts [rows] before the next step."""

@@ -23,7 +23,11 @@ class Group:
     """Ranks that step in lockstep, and the decode state they share."""
 
     def __init__(
-        self, ranks: Sequence[Rank], scheduler: Scheduler, spec: SpecPolicy, acceptance: AcceptanceModel | None
+        self,
+        ranks: Sequence[Rank],
+        scheduler: Scheduler,
+        spec: SpecPolicy,
+        acceptance: AcceptanceModel | None,
     ) -> None:
         self.ranks = list(ranks)
         self.scheduler = scheduler

@@ -86,7 +86,7 @@ class Pricer:
             return None
         first = work = None
         alone = 0
-        if any([rank.leaving for rank in group.ranks]):
+        if any(rank.leaving for rank in group.ranks):
             loads, work = self._loads(chunks, decodes, contexts[:, 0])
             first = self._cost.step(loads, group.width, "decode")
             alone = 1
@@ -139,11 +139,11 @@ class Pricer:
         """Cut a run before the step for which some rank's pages run out."""
         group, batch = self._group, self._group.batch
         page = group.page_tokens
+        most = (steps * group.width // page + 1) * page  # what one sequence can grow by
         if all(
-            (growth // page + 1) * rows * page <= rank.owner.kv_available
+            rows * most <= rank.owner.kv_available
             for rank, rows in zip(group.ranks, batch.rows, strict=True)
             if rows
-            for growth in (steps * group.width,)
         ):
             return steps
         for rank in group.ranks:

@@ -22,11 +22,19 @@ class Probe:
     """Base of all observers: override what you want to see."""
 
     def on_step(
-        self, replica: Replica, start_ns: int, duration_ns: int, parts_ns: list[int], kind: str, work: list[tuple[int, int]]
+        self,
+        replica: Replica,
+        start_ns: int,
+        duration_ns: int,
+        parts_ns: list[int],
+        kind: str,
+        work: list[tuple[int, int]],
     ) -> None:
         """One step that was priced alone; `work` is (decode rows, prefill tokens) per rank."""
 
-    def on_decode_block(self, replica: Replica, start_ns: int, ends_ns: Int64s, parts_ns: Int64s, rows: list[int]) -> None:
+    def on_decode_block(
+        self, replica: Replica, start_ns: int, ends_ns: Int64s, parts_ns: Int64s, rows: list[int]
+    ) -> None:
         """Consecutive decode steps: their ends [k], parts [PARTS, k], and rows per rank."""
 
     def on_tokens(self, gaps_ns: Int64s, tokens: Int64s) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from v4sim.cache.legal import Hit
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.pool import Reservation
+from v4sim.engine.blocked import BlockedLedger
 from v4sim.engine.call import FINISHED, PARKED, RUNNING, WAITING, Call
 
 # While it decodes, a call's sliding window straddles at most two pages.
@@ -53,11 +54,10 @@ class Rank:
         self.share_ns = 0  # time attributed to one row that decoded since the start
         self.decode_alloc = 0  # Σ kv_end of decoding calls, as last allocated
         self.epoch = 0
-        self.blocked: dict[str, list[int]] = {}  # reason -> [calls, ns]
+        self.blocked = BlockedLedger()
         self._finishes: list[tuple[int, int, Call]] = []
         self._joins = 0
         self.memory: Any = None
-        self._block: tuple[Call, str, int, int] | None = None  # head, reason, since, epoch
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -95,34 +95,12 @@ class Rank:
 
     def block(self, call: Call, reason: str, now_ns: int) -> None:
         """Note what keeps the head of the queue out; the reason stands until membership changes."""
-        current = self._block
-        if current is not None:
-            if current[0] is call and current[3] == self.epoch:
-                return
-            self._book(now_ns)
-        entry = self.blocked.setdefault(reason, [0, 0])
-        if not call.waits or call.waits[-1][0] != reason:
-            entry[0] += 1
-        self._block = (call, reason, now_ns, self.epoch)
-
-    def unblock(self, now_ns: int) -> None:
-        if self._block is not None:
-            self._book(now_ns)
-
-    def _book(self, now_ns: int) -> None:
-        assert self._block is not None
-        call, reason, since, _ = self._block
-        self._block = None
-        waited = now_ns - since
-        self.blocked[reason][1] += waited
-        if call.waits and call.waits[-1][0] == reason:
-            waited += call.waits.pop()[1]
-        call.waits.append((reason, waited))
+        self.blocked.note(call, reason, now_ns, self.epoch)
 
     # -- prefill --------------------------------------------------------------------------------
 
     def try_admit(self, call: Call, hit: Hit, new_tokens: int, now_ns: int) -> str | None:
-        """Move `call` from the queue into prefill with its first `new_tokens`; the blocking pool's name on failure.
+        """Move `call` from the queue into prefill with its first `new_tokens`; on failure, what blocks it.
 
         The prefix must be held already (`call.held`). Nothing changes on failure.
         """
@@ -145,7 +123,7 @@ class Rank:
         outcome = Reservation.reserve(owner.pools, {"kv": kv_held, "swa": swa_need, "slots": 1})
         assert isinstance(outcome, Reservation)
         outcome.commit()
-        self.unblock(now_ns)
+        self.blocked.close(now_ns)
         call.kv_end = hit.tokens + kv_need
         call.swa_private = swa_need
         call.replay_tokens = hit.replay_tokens
@@ -317,7 +295,7 @@ class Rank:
     def drop_head(self, outcome: str, now_ns: int) -> Call:
         """Give up on the call at the head of the queue."""
         call = self.waiting.popleft()
-        self.unblock(now_ns)
+        self.blocked.close(now_ns)
         call.outcome = outcome
         call.state = FINISHED
         self.epoch += 1

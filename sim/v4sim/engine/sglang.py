@@ -134,9 +134,7 @@ class SGLangRules:
         """A truncated chunk ends on a page boundary."""
         return (past + take) // self.page_tokens * self.page_tokens - past
 
-    def _admit(
-        self, rank: Rank, budget: _Budget, chunks: list[Chunk], now_ns: int, visible_ns: int
-    ) -> None:
+    def _admit(self, rank: Rank, budget: _Budget, chunks: list[Chunk], now_ns: int, visible_ns: int) -> None:
         owner = rank.owner
         for call in self._ordered(rank, visible_ns):
             if self.prefill_max_requests is not None and len(chunks) >= self.prefill_max_requests:
@@ -230,9 +228,7 @@ class SGLangRules:
         memory = self.memory(rank)
         generated = sum(self._generated(rank, call) for call in rank.decoding)
         announced = sum(min(call.max_new_tokens, 1 << 40) for call in rank.decoding)
-        memory.ratio.set(
-            min(1.0, (generated + RETRACT_DECODE_STEPS * len(rank.decoding)) / (announced + 1))
-        )
+        memory.ratio.set(min(1.0, (generated + RETRACT_DECODE_STEPS * len(rank.decoding)) / (announced + 1)))
         return True
 
     def _generated(self, rank: Rank, call: Call) -> int:

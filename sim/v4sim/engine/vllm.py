@@ -104,7 +104,9 @@ class VLLMRules:
             call.held = owner.hold(hit)
             extend = call.prefill_target - hit.tokens + hit.replay_tokens
             take = self._cut(extend, budget)
-            need = rank.pages(call.prefill_target if self.reserve_full_isl else hit.tokens + take) - hit.tokens
+            need = (
+                rank.pages(call.prefill_target if self.reserve_full_isl else hit.tokens + take) - hit.tokens
+            )
             kept_free = int(self.watermark * owner.kv.capacity) if rank.num_running else 0
             reason: str | None = None
             if need + kept_free + self._promised(rank) > owner.kv_available:

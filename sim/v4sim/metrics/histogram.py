@@ -82,7 +82,7 @@ class LogHistogram:
         return self._max
 
     def quantile(self, q: float) -> float:
-        """Smallest value with at least the fraction `q` at or below it, as its bin's middle; NaN when empty."""
+        """Smallest value with at least the share `q` at or below it, as its bin's middle; NaN when empty."""
         count = self.count
         if not count:
             return float("nan")
@@ -94,7 +94,8 @@ class LogHistogram:
 
 def _bins(values: NDArray[np.int64]) -> NDArray[np.int64]:
     bits = values.astype(np.float64).view(np.int64) >> _SHIFT
-    return np.clip(bits - _BIAS, 0, _BINS - 1)
+    clipped: NDArray[np.int64] = np.clip(bits - _BIAS, 0, _BINS - 1)
+    return clipped
 
 
 def _edge(index: int) -> float:

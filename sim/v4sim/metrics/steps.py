@@ -34,7 +34,8 @@ class StepRecorder(Probe):
         self.burst = LogHistogram()
         self.divided = LogHistogram()
         self.ranks = [
-            [RankTotals(replica, rank) for rank in range(ranks_per_replica)] for replica in range(num_replicas)
+            [RankTotals(replica, rank) for rank in range(ranks_per_replica)]
+            for replica in range(num_replicas)
         ]
         self.stepped_ns = 0
         self._singles: dict[str, list[list[int]]] = {kind: [] for kind in STEP_KINDS}

@@ -29,9 +29,7 @@ _POLICIES: dict[str, Callable[[RouterOptions, PrefixIndex, int, int], Policy]] =
 }
 
 
-def make_router(
-    options: RouterOptions, prefixes: PrefixIndex, targets: list[Target], seed: int
-) -> Router:
+def make_router(options: RouterOptions, prefixes: PrefixIndex, targets: list[Target], seed: int) -> Router:
     """The router named by `options.policy` over these targets."""
     try:
         build = _POLICIES[options.policy]

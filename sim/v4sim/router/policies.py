@@ -52,7 +52,9 @@ class Sticky:
     def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
         home = self._home.get(request.session)
         if home is None:
-            home = min(range(len(signals.requests)), key=lambda i: (signals.requests[i], signals.resident[i], i))
+            home = min(
+                range(len(signals.requests)), key=lambda i: (signals.requests[i], signals.resident[i], i)
+            )
             self._home[request.session] = home
         return home
 

@@ -1,0 +1,27 @@
+"""The laws of a span tree, checked node by node. For tests and `--check`: slow, reads everything."""
+
+from __future__ import annotations
+
+from v4sim.cache.tree import SpanTree
+from v4sim.errors import LawError
+
+
+def check_tree(tree: SpanTree) -> None:
+    """Raise LawError if a stored total disagrees with the nodes, or a node hangs in the air."""
+    nodes = tree.nodes()
+    totals = {
+        "kv_tokens": sum(n.tokens for n in nodes),
+        "protected_tokens": sum(n.tokens for n in nodes if n.locks),
+        "swa_tokens": sum(n.swa_tokens for n in nodes),
+        "swa_protected_tokens": sum(n.swa_tokens for n in nodes if n.swa_locks),
+    }
+    for name, expected in totals.items():
+        if getattr(tree, name) != expected:
+            raise LawError(f"cache tree: {name} is {getattr(tree, name)}, its nodes add up to {expected}")
+    for node in nodes:
+        parent = node.parent
+        begin = parent.end if parent is not None else 0
+        if not node.alive or node.start != begin or node.end <= node.start:
+            raise LawError(f"cache tree: {node!r} does not continue its parent {parent!r}")
+        if not node.start <= node.swa_start <= node.end:
+            raise LawError(f"cache tree: {node!r} holds a window outside itself")
