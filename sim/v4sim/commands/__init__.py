@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from v4sim import __version__
+from v4sim.commands.backtest import backtest
 from v4sim.commands.presets import presets
 from v4sim.commands.replay import replay
 from v4sim.commands.report import report
@@ -30,7 +31,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for command in (replay, presets, show, report):
+    for command in (replay, presets, show, report, backtest):
         app.command()(command)
     return app
 

@@ -1,0 +1,231 @@
+"""A target as a deployment: what its source states is set, the rest is the engine's own choice, and said.
+
+Flags are read as their engine means them: SGLang divides its chunk and its running requests by the DP
+size, vLLM's are per rank (`v4sim.config.resolve` does the division). What this simulator has no rule for
+is refused with the reason (`ConfigError`); what it can only approximate is listed in `assumed`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from v4sim.backtest.flags import apply_flags
+from v4sim.backtest.schema import Speculation, Target
+from v4sim.capacity import pools
+from v4sim.config import Deployment, from_dict, resolve
+from v4sim.errors import CapacityError, ConfigError
+from v4sim.model import spec as model_spec
+from v4sim.model.hardware import gpu as gpu_spec
+
+_LAYOUT = re.compile(r"(tp|dp)(\d+)")
+_WEIGHTS = {"fp4": "fp4", "mxfp4": "fp4", "nvfp4": "fp4", "marlin-w4a16": "fp4", "w4a16": "fp4", "fp8": "fp8"}
+_BACKENDS = (
+    ("deepep", "deepep"),
+    ("mega", "megamoe"),
+    ("marlin", "marlin"),
+    ("triton", "triton"),
+    ("flashinfer", "flashinfer_mxfp4"),
+    ("trtllm", "flashinfer_mxfp4"),
+)
+_DISPATCHING = ("deepep", "megamoe")
+_CONTEXT_STEP = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A resolved deployment and what was assumed to get there."""
+
+    deployment: Deployment
+    assumed: tuple[str, ...]
+
+
+def deploy(target: Target, longest_tokens: int = 0) -> Deployed:
+    """`longest_tokens`: the longest history of the workload, which the context limit must admit."""
+    assumed: list[str] = []
+    kind, version = _engine(target.engine, assumed)
+    tp, dp = _layout(target, kind, assumed)
+    hopper = gpu_spec(target.gpu).arch == "hopper"
+    backend = _backend(target, hopper, assumed)
+    replicas = target.topology.replicas
+    if replicas == 1 and target.num_gpus % (tp * dp) == 0 and target.num_gpus > tp * dp:
+        replicas = target.num_gpus // (tp * dp)
+        assumed.append(f"{replicas} replicas, so that all {target.num_gpus} GPUs are used")
+    engine: dict[str, Any] = {"kind": kind, "version": version, "moe_backend": backend}
+    data: dict[str, Any] = {
+        "name": target.id,
+        "model": {"name": target.model, "weights": _weights(target, assumed)},
+        "hardware": {"gpu": target.gpu, "num_gpus": target.num_gpus},
+        "parallel": {
+            "attention_tp": tp,
+            "attention_dp": dp,
+            "ep": _experts(target, tp * dp, backend, assumed),
+            "replicas": replicas,
+        },
+        "engine": engine,
+        "speculation": _speculation(target.spec, kind, assumed),
+        "router": {"policy": _router(target, kind)},
+    }
+    if target.index_dtype in ("fp4", "fp8"):
+        data["model"]["index_dtype"] = target.index_dtype
+    elif target.index_dtype not in (None, "unknown"):
+        raise ConfigError(f"index_dtype {target.index_dtype!r} is none of fp4, fp8, unknown.")
+    if target.mem_fraction is not None:
+        engine["mem_fraction"] = target.mem_fraction
+    if target.cache.prefix_cache is False:
+        engine["prefix_cache"] = False
+    if target.cache.host_tier_gib_per_rank:
+        assumed.append("no host tier: what leaves the device is computed again")
+    if kind == "sglang":
+        engine |= _given(
+            chunked_prefill_tokens=target.chunked_prefill_tokens,
+            max_running=target.max_running,
+            swa_full_ratio=target.swa_ratio,
+        )
+    else:
+        budget = target.max_batched_tokens or target.chunked_prefill_tokens
+        engine |= _given(max_batched_tokens=budget, max_num_seqs=target.max_running)
+    apply_flags(target.engine_flags or (), engine, assumed)
+    data["engine"] = {key: value for key, value in engine.items() if value is not None}
+    return _fitting(data, target, longest_tokens, assumed)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _fitting(data: dict[str, Any], target: Target, longest_tokens: int, assumed: list[str]) -> Deployed:
+    """The deployment, with a shorter context limit where the model's own does not fit and none is stated."""
+    limit = model_spec(target.model).max_context_tokens
+    if longest_tokens >= limit:
+        raise ConfigError(
+            f"a history of {longest_tokens} tokens does not fit {target.model}'s context of {limit}"
+        )
+    stated = target.workload.max_model_len
+    if stated is not None:
+        data["model"]["max_context_tokens"] = min(stated, limit)
+    try:
+        deployment = resolve(from_dict(data, target.id))
+        pools(deployment, model_spec(target.model))
+    except CapacityError:
+        shorter = (longest_tokens // _CONTEXT_STEP + 1) * _CONTEXT_STEP
+        if stated is not None or shorter >= limit:
+            raise
+        data["model"]["max_context_tokens"] = shorter
+        deployment = resolve(from_dict(data, target.id))
+        pools(deployment, model_spec(target.model))
+        assumed.append(f"max_model_len {shorter}, because the model's own does not fit")
+    return Deployed(deployment, tuple(assumed))
+
+
+def _engine(text: str, assumed: list[str]) -> tuple[str, str | None]:
+    words = text.lower().split()
+    kind = words[0] if words else ""
+    if kind == "sglang":
+        if "0.5.15" not in text:
+            assumed.append(f"the rules of sglang 0.5.15 for {text!r}")
+        return kind, "0.5.15"
+    if kind == "vllm":
+        found = re.match(r"vllm v?(\d+)\.(\d+)", text.lower())
+        if found is None:
+            assumed.append(f"the rules of vllm 0.25 for {text!r}")
+            return kind, "0.25"
+        version = "0.29" if (int(found[1]), int(found[2])) >= (0, 29) else "0.25"
+        if f"{found[1]}.{found[2]}" != version:
+            assumed.append(f"the rules of vllm {version} for {text!r}")
+        return kind, version
+    raise ConfigError(f"engine {text!r}: there are rules for sglang and vllm only.")
+
+
+def _layout(target: Target, kind: str, assumed: list[str]) -> tuple[int, int]:
+    """(attention TP, attention DP) of one replica."""
+    topology = target.topology
+    text = topology.attention
+    if text is None:
+        if topology.tp is None:
+            raise ConfigError("the topology is not stated (topology.attention and topology.tp are null).")
+        tp, dp = topology.tp, topology.dp or 1
+        tp = max(tp // dp, 1) if kind == "sglang" else tp
+        assumed.append(f"attention tp{tp}xdp{dp}, from the engine's flags")
+        return tp, dp
+    parts = text.lower().replace("+", "x").split("x")
+    found: dict[str, int] = {}
+    for part in parts:
+        match = _LAYOUT.fullmatch(part)
+        if match is None:
+            raise ConfigError(f"topology.attention {text!r}: {part!r} is neither tpN nor dpN.")
+        found[match[1]] = int(match[2])
+    return found.get("tp", 1), found.get("dp", 1)
+
+
+def _experts(target: Target, gpus: int, backend: str, assumed: list[str]) -> int:
+    ep = target.topology.ep
+    if ep is not None:
+        return ep
+    ep = gpus if backend in _DISPATCHING else 1
+    assumed.append(f"ep {ep}")
+    return ep
+
+
+def _weights(target: Target, assumed: list[str]) -> str | None:
+    text = target.weights
+    if text is None:
+        return None
+    try:
+        found = _WEIGHTS[text.lower()]
+    except KeyError:
+        raise ConfigError(f"weights {text!r}: there are prices for {', '.join(sorted(_WEIGHTS))}.") from None
+    if text.lower() == "nvfp4":
+        assumed.append("NVFP4 experts priced by the MXFP4 tables")
+    return found
+
+
+def _backend(target: Target, hopper: bool, assumed: list[str]) -> str:
+    text = (target.moe_backend or "auto").lower()
+    if text.startswith("auto"):
+        return "auto"
+    for word, name in _BACKENDS:
+        if word in text:
+            if name == "flashinfer_mxfp4" and hopper:
+                assumed.append(f"Marlin experts for {target.moe_backend!r} on {target.gpu}")
+                return "auto"
+            return name
+    assumed.append(f"the recipe's MoE backend for {target.moe_backend!r}")
+    return "auto"
+
+
+def _speculation(spec: Speculation, kind: str, assumed: list[str]) -> dict[str, Any]:
+    if spec.kind in ("none", "off"):
+        return {}
+    if spec.kind not in ("mtp", "dspark"):
+        raise ConfigError(f"spec.kind {spec.kind!r}: there are mtp, dspark and none.")
+    drafts = spec.steps
+    if not drafts:
+        # SGLang counts the token before the drafts as a draft token of the verify window.
+        drafts = (spec.draft_tokens or 0) - (1 if kind == "sglang" and spec.kind == "mtp" else 0)
+    if drafts < 1:
+        raise ConfigError(f"spec.kind {spec.kind!r} needs spec.steps or spec.draft_tokens.")
+    found: dict[str, Any] = {"kind": spec.kind, "draft_tokens": drafts}
+    if spec.acceptance_length is not None:
+        found["acceptance"] = f"constant:{constant_rate(spec.acceptance_length, drafts):.6f}"
+    else:
+        assumed.append(f"the published acceptance of V4-Pro {spec.kind} on SPEED-Bench")
+    return found
+
+
+def constant_rate(length: float, drafts: int) -> float:
+    """The chance per draft, the same at each position, whose mean accepted length is `length`."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        reached = sum(middle**i for i in range(drafts + 1))
+        low, high = (middle, high) if reached < length else (low, middle)
+    return high
+
+
+def _router(target: Target, kind: str) -> str:
+    """Sessions that re-send their prompt are pinned to their rank; else the engine's own balancing."""
+    if target.workload.kind in ("warm_turn", "agent_trace"):
+        return "sticky"
+    return "round_robin" if kind == "sglang" else "least_requests"
