@@ -56,6 +56,7 @@ INT_COLUMNS: tuple[str, ...] = (
     "kv_peak_tokens",
 )
 TEXT_COLUMNS: tuple[str, ...] = ("event_class", "done")
+_KEY_LIMIT = 1 << 62
 DONE: tuple[str, ...] = ("completed", "rejected", "aborted", "running", "queued")
 
 
@@ -86,7 +87,7 @@ class Coded:
 class Calls:
     """One entry per injected call, in order of injection. `calls["sent_ns"]` is a column."""
 
-    columns: Mapping[str, Int64s] = field(repr=False)
+    columns: Mapping[str, NDArray[Any]] = field(repr=False)  # as narrow as the run keeps them
     event_class: Coded = field(repr=False)
     done: Coded = field(repr=False)
 
@@ -98,7 +99,7 @@ class Calls:
                 f"the run's calls have no column {missing[0]!r}; a run has all of "
                 f"{', '.join((*INT_COLUMNS, *TEXT_COLUMNS))}. Replay the trace with this version."
             )
-        ints = {name: np.asarray(columns[name], dtype=np.int64) for name in INT_COLUMNS}
+        ints = {name: np.asarray(columns[name]) for name in INT_COLUMNS}
         calls = cls(ints, Coded.of(columns["event_class"]), Coded.of(columns["done"]))
         lengths = {len(column) for column in ints.values()} | {
             len(calls.event_class.codes),
@@ -114,7 +115,7 @@ class Calls:
         return len(self.columns["row"])
 
     def __getitem__(self, name: str) -> Int64s:
-        return self.columns[name]
+        return self.columns[name].astype(np.int64, copy=False)
 
     @property
     def completed(self) -> Bools:
@@ -148,13 +149,15 @@ class Calls:
 
 def dense_codes(*columns: NDArray[Any]) -> tuple[Int64s, int]:
     """Number the distinct tuples of some columns by first appearance; returns codes and their count."""
-    key = np.zeros(len(columns[0]), dtype=np.int64)
+    key, most = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         low = int(column.min()) if len(column) else 0
         span = int(column.max()) - low + 1 if len(column) else 1
+        if most * span > _KEY_LIMIT:
+            distinct, key = np.unique(key, return_inverse=True)
+            most = len(distinct)
         key = key * span + (column.astype(np.int64) - low)
-        # Compressed after every column, so that the product of the spans cannot overflow.
-        key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+        most *= span
     distinct, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     order = np.empty(len(distinct), dtype=np.int64)
     order[np.argsort(first, kind="stable")] = np.arange(len(distinct))
