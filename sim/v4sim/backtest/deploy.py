@@ -31,6 +31,7 @@ _BACKENDS = (
 )
 _DISPATCHING = ("deepep", "megamoe")
 _CONTEXT_STEP = 65_536
+_VLLM_COUNTS_S = 0.1  # the DP coordinator publishes its counts this often
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def deploy(target: Target, longest_tokens: int = 0) -> Deployed:
         },
         "engine": engine,
         "speculation": _speculation(target.spec, kind, assumed),
-        "router": {"policy": _router(target, kind)},
+        "router": _router(target, kind, dp * replicas),
     }
     if target.index_dtype in ("fp4", "fp8"):
         data["model"]["index_dtype"] = target.index_dtype
@@ -224,8 +225,12 @@ def constant_rate(length: float, drafts: int) -> float:
     return high
 
 
-def _router(target: Target, kind: str) -> str:
+def _router(target: Target, kind: str, ranks: int) -> dict[str, Any]:
     """Sessions that re-send their prompt are pinned to their rank; else the engine's own balancing."""
-    if target.workload.kind in ("warm_turn", "agent_trace"):
-        return "sticky"
-    return "round_robin" if kind == "sglang" else "least_requests"
+    if ranks == 1:
+        return {}
+    if target.workload.kind.startswith(("warm_turn", "agent_trace")):
+        return {"policy": "sticky"}
+    if kind == "sglang":
+        return {"policy": "round_robin"}
+    return {"policy": "front_ends", "signal_period_s": _VLLM_COUNTS_S}

@@ -223,7 +223,14 @@ def _router(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
         "balance_rel": ("cache_aware",),
         "load_factor": ("rendezvous",),
         "load_signal": ("least_tokens", "cache_aware"),
-        "signal_period_s": ("least_requests", "least_tokens", "sticky", "rendezvous", "cache_aware"),
+        "signal_period_s": (
+            "least_requests",
+            "least_tokens",
+            "front_ends",
+            "sticky",
+            "rendezvous",
+            "cache_aware",
+        ),
     }
     for key, policies in users.items():
         if getattr(r, key) != type(r).model_fields[key].default and r.policy not in policies:

@@ -170,7 +170,7 @@ class RouterSection(Section):
     """How a call finds its replica and rank."""
 
     policy: Literal[
-        "round_robin", "least_requests", "least_tokens", "sticky", "rendezvous", "cache_aware"
+        "round_robin", "least_requests", "least_tokens", "front_ends", "sticky", "rendezvous", "cache_aware"
     ] = "round_robin"
     cache_threshold: float = Field(default=0.5, ge=0, le=1)
     balance_abs: int = Field(default=32, ge=0)

@@ -9,6 +9,7 @@ from v4sim.prefix import PrefixIndex
 from v4sim.router.base import Policy, RouteRequest, Signals, Target
 from v4sim.router.policies import (
     CacheAware,
+    FrontEnds,
     LeastRequests,
     LeastTokens,
     Rendezvous,
@@ -20,6 +21,7 @@ from v4sim.router.router import Router, RouterOptions
 _POLICIES: dict[str, Callable[[RouterOptions, PrefixIndex, int, int], Policy]] = {
     "round_robin": lambda options, prefixes, targets, seed: RoundRobin(targets),
     "least_requests": lambda options, prefixes, targets, seed: LeastRequests(),
+    "front_ends": lambda options, prefixes, targets, seed: FrontEnds(targets, seed),
     "least_tokens": lambda options, prefixes, targets, seed: LeastTokens(options.load_signal),
     "sticky": lambda options, prefixes, targets, seed: Sticky(),
     "rendezvous": lambda options, prefixes, targets, seed: Rendezvous(options.load_factor, seed),

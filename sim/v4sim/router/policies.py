@@ -6,6 +6,7 @@ least_tokens    fewest prompt tokens, in flight or resident (SGLang `total_token
 sticky          where the session was before; a new session goes to the fewest requests
 rendezvous      highest hash of (session, target) among targets within `load_factor` of the mean,
                 long sessions judged by resident tokens, short ones by work in flight
+front_ends      vLLM's DP balancing: as many front ends as ranks, each blind to what the others send
 cache_aware     where most of the prompt was sent before, unless load is unbalanced (SGLang gateway)
 """
 
@@ -32,6 +33,36 @@ class RoundRobin:
 class LeastRequests:
     def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
         return least(signals.requests)
+
+
+class FrontEnds:
+    """vLLM's internal balancing over DP ranks (`v1/engine/core_client.py`, DPLBAsyncMPClient).
+
+    There are as many API servers as ranks, and a call lands on any of them. A server takes the rank with the
+    fewest requests, scanning from its own place, and adds its own calls at once, weighted by the number
+    of servers; what others sent it learns with the next published counts. So calls that start together
+    collide: server i sends its first to rank i, its second to the next one.
+    """
+
+    def __init__(self, targets: int, seed: int) -> None:
+        self._seed = seed
+        self._taken_ns = -1
+        self._published = [0] * targets
+        self._own = [[0] * targets for _ in range(targets)]
+
+    def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
+        servers = len(self._own)
+        if signals.taken_ns != self._taken_ns:
+            self._taken_ns = signals.taken_ns
+            self._published = list(signals.requests)
+            self._own = [[0] * servers for _ in range(servers)]
+        luck = streams.uniform(streams.mix(self._seed, streams.ROUTING, request.uid))
+        server = int(luck * servers)
+        own = self._own[server]
+        order = [(server + i) % servers for i in range(servers)]
+        chosen = min(order, key=lambda i: self._published[i] + own[i])
+        own[chosen] += servers
+        return chosen
 
 
 class LeastTokens:
