@@ -13,6 +13,7 @@ import pytest
 import v4sim as package
 
 OPTIONS = {
+    "backtest": {"--draws", "--force", "--help", "--json", "--notes", "--only", "--seeds", "--table"},
     "replay": {
         "--arrivals",
         "--check",
