@@ -55,6 +55,11 @@ class Scheduler(Protocol):
         ...
 
     @property
+    def foresees_limits(self) -> bool:
+        """With late results: no step is scheduled past the length that the client asked for."""
+        ...
+
+    @property
     def keeps_output(self) -> bool:
         """The output of a finished call becomes a reusable prefix."""
         ...
@@ -75,4 +80,8 @@ class Scheduler(Protocol):
 
     def after_extend(self, rank: Rank) -> None:
         """Some rank of the replica ran a prefill chunk in the step that just ended."""
+        ...
+
+    def on_idle(self, rank: Rank) -> None:
+        """No rank of the replica has anything to run; the loop goes round without a step."""
         ...

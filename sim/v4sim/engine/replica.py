@@ -117,13 +117,15 @@ class Replica:
         if self._block is None or not self.scheduler.late_results:
             visible = now
         chunks, decodes, prefills = self._plan(now, visible)
-        idle = not prefills and True not in decodes
-        if idle and (self._denied or visible < now) and any(r.waiting for r in self.ranks):
+        if not prefills and True not in decodes:
             # Nothing to run: the loop spins, sees what has arrived, and a delayer gives in.
             visible = now
-            chunks, decodes, prefills = self._plan(now, visible)
-            while self._denied and not prefills and True not in decodes:
+            for rank in self.ranks:
+                self.scheduler.on_idle(rank)
+            if any(rank.waiting or rank.prefilling for rank in self.ranks):
                 chunks, decodes, prefills = self._plan(now, visible)
+                while self._denied and not prefills and True not in decodes:
+                    chunks, decodes, prefills = self._plan(now, visible)
         if not prefills and True not in decodes:
             self._block = None
             self._give_up_on_heads(now)

@@ -181,11 +181,17 @@ class Results:
         call.state = FINISHED
         self._group.mark_stale()
         self.report(rank, call, now)
-        if self._group.scheduler.late_results:
+        scheduler = self._group.scheduler
+        if scheduler.late_results and not (scheduler.foresees_limits and self._ends_at_limit(call)):
             rank.leaving.append(call)
             rank.epoch += 1
         else:
             self._release(rank, call, now)
+
+    def _ends_at_limit(self, call: Call) -> bool:
+        """Its last step was certain to reach the limit: one token was left, whatever drafts were accepted."""
+        left = call.output_tokens - call.starts[-1] if call.num_steps else 1
+        return left == 1 and call.output_tokens == call.max_new_tokens
 
     def _release(self, rank: Rank, call: Call, now: int) -> None:
         content = call.prompt_tokens + call.output_tokens - 1

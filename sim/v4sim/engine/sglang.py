@@ -80,6 +80,7 @@ class SGLangRules:
     mixes: bool = False
     late_results: bool = True
     keeps_output: bool = True
+    foresees_limits: bool = False
 
     @property
     def reorders(self) -> bool:
@@ -100,7 +101,7 @@ class SGLangRules:
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
         memory = self.memory(rank)
         memory.quiet_steps = ENDLESS
-        if memory.pause > 0 and rank.decoding:
+        if memory.pause > 0:  # on every rank, whatever it has: ranks keep one cadence
             memory.pause -= 1
             memory.quiet_steps = 1
             return []
@@ -243,6 +244,12 @@ class SGLangRules:
     def after_extend(self, rank: Rank) -> None:
         if self.prefill_decode_interval:
             self.memory(rank).pause = self.prefill_decode_interval
+
+    def on_idle(self, rank: Rank) -> None:
+        """Rounds without a step take no time: the pause is over, and the estimate starts afresh."""
+        memory = self.memory(rank)
+        memory.pause = 0
+        memory.ratio.reset()
 
 
 class _Budget:

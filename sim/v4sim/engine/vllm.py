@@ -43,6 +43,7 @@ class VLLMRules:
     reorders: bool = False
     plans_always: bool = False
     keeps_output: bool = True
+    foresees_limits: bool = True
 
     def memory(self, rank: Rank) -> Memory:
         if rank.memory is None:
@@ -168,4 +169,7 @@ class VLLMRules:
         return
 
     def after_extend(self, rank: Rank) -> None:
+        return
+
+    def on_idle(self, rank: Rank) -> None:
         return
