@@ -1,0 +1,154 @@
+"""The runner: every point of a plan, in random order, twice, checked before it is timed.
+
+For a point: is it possible on this device → does it compile (in a child, with a time limit) → does it agree
+with its reference here → time every variant → does the time respect the roofline. Whatever says no writes a
+row with its reason and no time; nothing a kernel does may end the run. A pass is one permutation of the
+points drawn from (seed, pass), so neighbours on an axis are not neighbours in time.
+
+Leaves out fitting. Rows already in the journal are not measured again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from v4calib.device import Case, Device, Variant
+from v4calib.grid import Point
+from v4calib.journal import Journal
+from v4calib.operations.base import MeasuredOperation
+from v4calib.roofline import peaks, refuse
+from v4calib.rows import Row
+from v4calib.timing import Budget, measure
+
+Progress = Callable[[int, int, str], None]  # done, total, what
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One operation with the points to measure of it."""
+
+    operation: MeasuredOperation
+    points: tuple[Point, ...]
+
+
+def schedule(jobs: Sequence[Job], seed: int, passes: int) -> list[tuple[int, MeasuredOperation, Point]]:
+    """(pass, operation, point) in the order of the run."""
+    out = []
+    for number in range(1, passes + 1):
+        order = [(number, job.operation, point) for job in jobs for point in job.points]
+        random.Random(f"{seed}/{number}").shuffle(order)
+        out += order
+    return out
+
+
+def run(
+    device: Device,
+    jobs: Sequence[Job],
+    journal: Journal,
+    budget: Budget,
+    progress: Progress = lambda done, total, what: None,
+) -> list[Row]:
+    """Measure all that the journal does not hold yet; returns its rows."""
+    order = schedule(jobs, journal.header.seed, journal.header.passes)
+    done = {row.key for row in journal.rows}
+    settled = {row.point.key for row in journal.rows if not row.variant}
+    compiled: dict[tuple[str, str], str | None] = {}
+    for i, (number, operation, point) in enumerate(order):
+        progress(i, len(order), point.key)
+        if point.key in settled:
+            continue
+        wanted = [
+            v for v in device.variants(operation, point) if (point.key, v.label, number) not in done
+        ]
+        if not wanted:
+            continue
+        for row in _rows(device, operation, point, number, wanted, budget, compiled):
+            journal.append(row)
+            if not row.variant:
+                settled.add(point.key)
+    progress(len(order), len(order), "")
+    return journal.rows
+
+
+def _rows(
+    device: Device,
+    operation: MeasuredOperation,
+    point: Point,
+    number: int,
+    wanted: Sequence[Variant],
+    budget: Budget,
+    compiled: dict[tuple[str, str], str | None],
+) -> list[Row]:
+    def nothing(status: str, reason: str) -> list[Row]:
+        return [Row(point, "", number, status, reason)]
+
+    reason = operation.refuse(point, device.facts)
+    if reason is not None:
+        return nothing("unsupported", reason)
+    configuration = operation.name, operation.configuration(point)
+    if configuration not in compiled:
+        compiled[configuration] = device.compile(operation, point)
+    reason = compiled[configuration]
+    if reason is not None:
+        return nothing("unsupported", reason)
+    try:
+        case = device.case(operation, point)
+    except Exception as error:  # out of memory, a launcher that refuses: a row, not the end of the run
+        return nothing("failed", _words(error))
+    try:
+        wrong = case.verify()
+        if wrong is not None:
+            return nothing("wrong", wrong)
+        return [_timed(device, operation, point, number, case, variant, budget) for variant in wanted]
+    except Exception as error:  # see above
+        return nothing("failed", _words(error))
+    finally:
+        case.close()
+
+
+def _timed(
+    device: Device,
+    operation: MeasuredOperation,
+    point: Point,
+    number: int,
+    case: Case,
+    variant: Variant,
+    budget: Budget,
+) -> Row:
+    before = device.sensors()
+    timing = measure(device.clock, case, variant, budget)
+    after = device.sensors()
+    flags = []
+    if before.throttled or after.throttled:
+        flags.append("throttled")
+    if timing.ci > budget.ci_goal:
+        flags.append("wide")
+    if not timing.steady:
+        flags.append("unsteady")
+    status, reason = "ok", ""
+    broken = refuse(
+        timing.us, operation.work(point), peaks(device.facts), operation.matrix_format(point), variant.l2
+    )
+    if broken is not None:
+        status, reason = "rejected", broken
+    elif "throttled" in flags:
+        reason = f"throttled: {', '.join(sorted({*before.throttled, *after.throttled}))}"
+    return Row(
+        point,
+        variant.label,
+        number,
+        status,
+        reason,
+        us=timing.us,
+        ci=timing.ci,
+        samples=timing.samples,
+        flags=tuple(flags),
+        sensors=after.as_dict()["values"],
+    )
+
+
+def _words(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}"
