@@ -26,6 +26,7 @@ class Call:
     """Created when its dependencies are done; lives until the engine has released it."""
 
     __slots__ = (
+        "admission",
         "admit_ns",
         "bound_tokens",
         "clock0",
@@ -135,6 +136,7 @@ class Call:
         self.num_steps = 0
         self.clock0 = 0
         self.join_order = 0
+        self.admission = 0  # number of its latest admission on its rank
         self.verify_steps = 0
         self.retractions = 0
         self.share0_ns = self.share_ns = 0

@@ -57,6 +57,7 @@ class Rank:
         self.blocked = BlockedLedger()
         self._finishes: list[tuple[int, int, Call]] = []
         self._joins = 0
+        self._admissions = 0
         self.memory: Any = None
 
     # -- questions ------------------------------------------------------------------------------
@@ -138,6 +139,8 @@ class Rank:
             call.recomputed_tokens += call.prefill_target - hit.tokens + hit.replay_tokens
         call.state = RUNNING
         call.outcome = "running"
+        self._admissions += 1
+        call.admission = self._admissions
         self.prefilling.append(call)
         self.admitted.append(call)
         self.epoch += 1

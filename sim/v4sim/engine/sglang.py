@@ -39,17 +39,19 @@ class NewTokenRatio:
 
     @property
     def value(self) -> float:
-        return max(self.floor, self._base - self.decay * self._steps)
+        return max(self.floor, self._base - self.decay * max(self._steps, 0))
 
     def step(self, steps: int) -> None:
         self._steps += steps
 
-    def set(self, value: float) -> None:
-        self._base = value
-        self._steps = 0
+    def retracted(self, generated: int, requests: int, announced: int) -> None:
+        """What remains running, after a retraction; the step that this made room for does not decay."""
+        self._base = min(1.0, (generated + RETRACT_DECODE_STEPS * requests) / (announced + 1))
+        self._steps = -1
 
     def reset(self) -> None:
-        self.set(self.initial)
+        self._base = self.initial
+        self._steps = 0
 
 
 @dataclass(slots=True)
@@ -228,8 +230,8 @@ class SGLangRules:
         rank.retract(victim, lookahead, keep=False, to_front=False)
         memory = self.memory(rank)
         generated = sum(self._generated(rank, call) for call in rank.decoding)
-        announced = sum(min(call.max_new_tokens, 1 << 40) for call in rank.decoding)
-        memory.ratio.set(min(1.0, (generated + RETRACT_DECODE_STEPS * len(rank.decoding)) / (announced + 1)))
+        announced = sum(call.max_new_tokens for call in rank.decoding)
+        memory.ratio.retracted(generated, len(rank.decoding), announced)
         return True
 
     def _generated(self, rank: Rank, call: Call) -> int:

@@ -138,9 +138,8 @@ class VLLMRules:
         return sum(rank.pages(call.prefill_target) - call.kv_end for call in rank.prefilling)
 
     def _newest(self, rank: Rank) -> Call:
-        if rank.prefilling:
-            return rank.prefilling[-1]
-        return rank.decoding[-1]
+        """The last admitted, whether it still prefills or decodes already."""
+        return max(rank.prefilling + rank.decoding, key=lambda call: call.admission)
 
     def _preempt(self, rank: Rank, victim: Call) -> None:
         self.memory(rank).preempted = True
