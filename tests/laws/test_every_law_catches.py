@@ -120,6 +120,7 @@ def test_a_finding_names_law_and_call(world):
         ("6 parts", {"gpu_share_ns": -1}),
         ("7 work", {"recomputed_tokens": 4}),
         ("7 work", {"wait_kv_ns": 1_000}),
+        ("7 work", {"wait_queue_ns": -1}),
         ("8 inter-token", {"output_tokens": 31}),
         ("10 speculation", {"drafts_accepted": 1}),
         ("10 speculation", {"verify_steps": 5}),
@@ -157,6 +158,13 @@ def test_a_call_that_does_not_wait_for_all_it_depends_on(world):
     early = int(calls["last_token_ns"][other])
     broken = world.with_calls(last, ready_ns=early, sent_ns=early + 500_000_000)
     messages = [finding.message for finding in broken.broken() if finding.law == "2 clocks"]
+    assert any("the calls that it waits for ended at" in message for message in messages)
+
+
+def test_a_call_that_is_ready_later_than_it_could_be(world, warm):
+    calls = world.result.calls
+    later = {name: int(calls[name][warm]) + 1_000 for name in ("ready_ns", "sent_ns")}
+    messages = [finding.message for finding in world.with_calls(warm, **later).broken()]
     assert any("the calls that it waits for ended at" in message for message in messages)
 
 
