@@ -90,13 +90,25 @@ def test_nobody_steps_when_all_are_idle(compiled: Compile) -> None:
     assert not cost.decode([0] * 4, zero, zero, 1).any()
 
 
-def test_idle_peers_cost_time_through_collectives_only(compiled: Compile) -> None:
-    """vllm#51984: an idle DP rank steps along; it adds no attention."""
-    lone = compiled(engine="vllm").step([RankLoad(4, 4000, 1000), *[RankLoad(0, 0, 0)] * 3], 1, "decode")
-    full = compiled(engine="vllm").step([RankLoad(4, 4000, 1000)] * 4, 1, "decode")
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_idle_peers_add_no_attention(compiled: Compile, engine: str) -> None:
+    """vllm#51984: an idle DP rank steps along."""
+    lone = compiled(engine=engine).step([RankLoad(4, 4000, 1000), *[RankLoad(0, 0, 0)] * 3], 1, "decode")
+    full = compiled(engine=engine).step([RankLoad(4, 4000, 1000)] * 4, 1, "decode")
     for part in ("index_scan", "topk", "attention_other", "hca", "swa", "mhc"):
         assert lone[PART_INDEX[part]] == full[PART_INDEX[part]]
-    assert lone[PART_INDEX["moe"]] < full[PART_INDEX["moe"]]
+
+
+def test_a_dummy_batch_is_as_wide_as_the_widest_rank(compiled: Compile) -> None:
+    """vLLM pads DP ranks to one graph size, so idle ones send as many tokens to the experts; not SGLang."""
+    moe = PART_INDEX["moe"]
+    one, four = [RankLoad(4, 4000, 1000), *[RankLoad(0, 0, 0)] * 3], [RankLoad(4, 4000, 1000)] * 4
+    vllm, sglang = compiled(engine="vllm"), compiled(engine="sglang")
+    assert vllm.step(one, 1, "decode")[moe] == vllm.step(four, 1, "decode")[moe]
+    assert sglang.step(one, 1, "decode")[moe] < sglang.step(four, 1, "decode")[moe]
+    prefill = [RankLoad(0, 0, 0, ((4096, 0),)), *[RankLoad(0, 0, 0)] * 3]
+    whole = [RankLoad(0, 0, 0, ((4096, 0),))] * 4
+    assert vllm.step(prefill, 1, "prefill")[moe] < vllm.step(whole, 1, "prefill")[moe]
 
 
 def test_a_batch_above_the_captured_graphs_steps_up(compiled: Compile) -> None:

@@ -10,6 +10,8 @@ Recipes, by `engine.moe_backend`:
     megamoe    one fused kernel, priced by the mean tokens a GPU (its table holds the skew of experts); a rank
         with more tokens than the mean is held up by its NVLink egress, the excess is dispatch_combine.
 
+In vLLM's decode graphs every DP rank dispatches as many tokens as the widest one (dummy batches).
+
 Attention TP adds an all-reduce over its group in front; with dispatch the tokens are then split over the
 group and gathered behind. DeepEP tables are of eight ranks: other sizes scale by the share of copies that
 leave a rank. Leaves out: attention. Units: nanoseconds, tokens of one layer call.
@@ -56,6 +58,8 @@ class ExpertCost:
         engine, model = deployment.engine.kind, spec.name
         self._token_bytes = spec.hidden * _BF16
         self._dispatched = self._backend in ("deepep", "megamoe")
+        # vLLM agrees on one padded size before a graph: an idle rank's dummy batch is as wide as the widest.
+        self._padded = engine == "vllm"
         self._attention_reduce = self._line(f"all_reduce.{engine}.gpus{self._tp}") if self._tp > 1 else None
         self._group_reduce = self._gather = self._scatter = None
         self._moe, self._low, self._normal = self._zero(), self._zero(), self._zero()
@@ -128,6 +132,8 @@ class ExpertCost:
         if self._attention_reduce is not None:
             reduce = self._attention_reduce.at(widest * self._token_bytes)
         if self._dispatched:
+            if self._padded and not prefill:
+                total = widest * self._dp
             own = -(-widest // self._tp)
             if self._gather is not None:
                 reduce += self._gather.at(widest * self._token_bytes)
