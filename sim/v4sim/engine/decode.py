@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from v4sim.engine.rank import Rank
 
 Int64s = NDArray[np.int64]
+_OFFSETS = np.arange(1 << 10)
 
 
 class WalkStore:
@@ -78,6 +79,7 @@ class DecodeBatch:
         self._begin: Int64s = np.zeros(0, dtype=np.int64)
         self._busy: Int64s = np.zeros(0, dtype=np.int64)
         self.emit_ns: Int64s = np.zeros(0, dtype=np.int64)
+        self._alone = True  # no rank decodes more than one sequence
 
     def rebuild(self, ranks: Sequence[Rank]) -> None:
         calls: list[Call] = []
@@ -97,6 +99,7 @@ class DecodeBatch:
                     emit.append(call.emit_ns if call.clock0 == clock else last)
         self.calls = calls
         self.rows = rows
+        self._alone = len(busy) == len(calls)
         self._index = np.array(index, dtype=np.int64)
         self._begin = np.array(begin, dtype=np.int64)
         self._busy = np.array(busy, dtype=np.int64)
@@ -108,24 +111,29 @@ class DecodeBatch:
 
     def ahead(self, steps: int) -> Int64s:
         """Contexts [rows, steps] before each of the next steps."""
-        contexts: Int64s = self.store.flat[self._index[:, None] + np.arange(steps)]
-        return contexts
+        return self.store.flat.take(self._index[:, None] + _OFFSETS[:steps])
 
     def now(self) -> Int64s:
         """Contexts [rows] before the next step."""
-        return self.store.flat[self._index]
+        return self.store.flat.take(self._index)
 
     def per_rank_sum(self, values: Int64s) -> Int64s:
         """Sum over the rows of each rank: [rows, …] → [ranks, …]."""
-        out = np.zeros((self.num_ranks, *values.shape[1:]), dtype=np.int64)
-        if self._busy.size:
-            out[self._busy] = np.add.reduceat(values, self._begin, axis=0)
-        return out
+        return self._spread(values, np.add)
 
     def per_rank_max(self, values: Int64s) -> Int64s:
+        if self._alone:
+            return self._spread(values, np.add)
+        return self._spread(values, np.maximum)
+
+    def _spread(self, values: Int64s, over: np.ufunc) -> Int64s:
+        busy = self._busy.size
+        if busy == self.num_ranks:
+            reduced: Int64s = values if self._alone else over.reduceat(values, self._begin)
+            return reduced
         out = np.zeros((self.num_ranks, *values.shape[1:]), dtype=np.int64)
-        if self._busy.size:
-            out[self._busy] = np.maximum.reduceat(values, self._begin, axis=0)
+        if busy:
+            out[self._busy] = values if self._alone else over.reduceat(values, self._begin)
         return out
 
     def advance(self, steps: int) -> None:

@@ -29,8 +29,8 @@ _NO_WORK = (0, 0)
 class Block:
     """What a replica runs now. Only pure decode blocks have more than one step.
 
-    `ends_ns` are the step boundaries; `parts_ns` [PARTS, steps] and `contexts` [rows, steps + 1] are
-    there for blocks that were priced as arrays. `steps` may be cut down while the block runs. Where
+    `ends_ns` are the step boundaries; `parts_ns` [PARTS, steps], `durations_ns` [steps] and
+    `contexts` [rows, steps + 1] are there for blocks that were priced as arrays. `steps` may be cut down while the block runs. Where
     finished calls leave after the first step, that step was priced alone: `work` then tells its rows
     and `first_parts_ns` its parts, also as the first column of `parts_ns`.
     """
@@ -45,6 +45,7 @@ class Block:
     first_parts_ns: list[int] | None = None
     work: list[tuple[int, int]] | None = None
     parts_ns: NDArray[np.int64] | None = None
+    durations_ns: NDArray[np.int64] | None = None
     contexts: NDArray[np.int64] | None = None
 
 
@@ -96,9 +97,9 @@ class Pricer:
         )
         if first is not None:
             parts = np.concatenate([np.array(first, dtype=np.int64)[:, None], parts], axis=1)
-        ends = parts.sum(axis=0)
-        self._last_step_ns = max(1, int(ends[-1]))
-        np.cumsum(ends, out=ends)
+        durations: NDArray[np.int64] = np.add.reduce(parts, axis=0)
+        self._last_step_ns = max(1, int(durations[-1]))
+        ends = np.add.accumulate(durations)
         ends += now
         return Block(
             now,
@@ -110,6 +111,7 @@ class Pricer:
             first_parts_ns=first,
             work=work,
             parts_ns=parts,
+            durations_ns=durations,
             contexts=contexts,
         )
 

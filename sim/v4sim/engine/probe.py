@@ -33,12 +33,17 @@ class Probe:
         """One step that was priced alone; `work` is (decode rows, prefill tokens) per rank."""
 
     def on_decode_block(
-        self, replica: Replica, start_ns: int, ends_ns: Int64s, parts_ns: Int64s, rows: list[int]
+        self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
     ) -> None:
-        """Consecutive decode steps: their ends [k], parts [PARTS, k], and rows per rank."""
+        """Consecutive decode steps: how long each took [k], its parts [PARTS, k], and rows per rank."""
 
-    def on_tokens(self, gaps_ns: Int64s, tokens: Int64s) -> None:
-        """Bursts as a client sees them: time since the sequence's previous burst, tokens in it."""
+    def on_tokens(self, gaps_ns: Int64s, durations_ns: Int64s, contexts: Int64s, width: int) -> None:
+        """Bursts of tokens as clients see them, of every sequence that decoded.
+
+        `gaps_ns` [rows]: time from each sequence's previous burst to the first of these;
+        `durations_ns` [k − 1]: the later steps, in each of which every sequence has a burst.
+        `contexts` [rows, k + 1]: differences along a row are its tokens per burst, 1 to `width`.
+        """
 
     def on_admit(self, rank: Rank, call: Call, now_ns: int) -> None:
         """A call got its first (or, after a retraction, next) chunk."""

@@ -71,13 +71,10 @@ class Results:
             contexts = batch.ahead(2)
         else:
             assert block.contexts is not None
-            ends = np.asarray(block.ends_ns[:steps])
-            durations = ends.copy()
-            durations[1:] -= ends[:-1]
-            durations[0] -= block.start_ns
-            contexts = block.contexts
+            assert block.durations_ns is not None
+            durations, contexts = block.durations_ns[:steps], block.contexts
         self._tell_tokens(block, active, rows, durations, contexts)
-        share = int((durations * group.width // weight).sum())
+        share = int(np.add.reduce(durations * group.width // weight))
         for rank in active:
             rank.clock += steps
             rank.last_decode_ns = now
@@ -86,14 +83,14 @@ class Results:
         if block.parts_ns is not None:
             alone = 0 if block.first_parts_ns is None else 1
             if steps > alone:
-                begin = int(ends[0]) if alone else block.start_ns
+                begin = int(block.ends_ns[0]) if alone else block.start_ns
                 for probe in self._replica.probes:
                     probe.on_decode_block(
-                        self._replica, begin, ends[alone:], block.parts_ns[:, alone:steps], batch.rows
+                        self._replica, begin, durations[alone:], block.parts_ns[:, alone:steps], batch.rows
                     )
             batch.advance(steps)
             batch.emit_ns[:] = now
-            self._hold_pages(block, active, contexts)
+            self._hold_pages(steps, active, contexts)
         else:
             for rank in active:
                 batch.advance_rank(rank.index, steps)
@@ -115,22 +112,19 @@ class Results:
         durations: NDArray[np.int64],
         contexts: NDArray[np.int64],
     ) -> None:
-        batch, steps = self._group.batch, block.steps
-        tokens = contexts[:, 1 : steps + 1] - contexts[:, :steps]
-        gaps = np.empty(tokens.shape, dtype=np.int64)
-        gaps[:] = durations
-        gaps[:, 0] += block.start_ns
-        gaps[:, 0] -= batch.emit_ns
+        batch = self._group.batch
+        gaps = durations[0] + block.start_ns - batch.emit_ns
+        contexts = contexts[:, : block.steps + 1]
         if rows < len(batch.calls):
             slices = [batch.row_slice(rank.index) for rank in active]
             keep = np.concatenate([np.arange(s.start, s.stop) for s in slices])
-            gaps, tokens = gaps[keep], tokens[keep]
+            gaps, contexts = gaps[keep], contexts[keep]
         for probe in self._replica.probes:
-            probe.on_tokens(gaps.ravel(), tokens.ravel())
+            probe.on_tokens(gaps, durations[1:], contexts, self._group.width)
 
-    def _hold_pages(self, block: Block, active: list[Rank], contexts: NDArray[np.int64]) -> None:
+    def _hold_pages(self, steps: int, active: list[Rank], contexts: NDArray[np.int64]) -> None:
         """After a run of steps every row holds the pages that its last step needed."""
-        group, batch, steps = self._group, self._group.batch, block.steps
+        group, batch = self._group, self._group.batch
         pages = batch.per_rank_sum(group.pages_of(contexts[:, steps - 1]))
         held = (pages * group.page_tokens).tolist()
         for rank in active:

@@ -32,8 +32,9 @@ class LogHistogram:
 
     def add(self, values_ns: NDArray[np.int64], weights: NDArray[np.int64] | int = 1) -> None:
         """Count each value with its weight; the arrays are kept until the next flush."""
-        self._pending.append((values_ns, weights))
-        self._size += values_ns.size
+        if values_ns.size:
+            self._pending.append((values_ns, weights))
+            self._size += values_ns.size
         if self._size >= _FLUSH:
             self.flush()
 
@@ -50,6 +51,11 @@ class LogHistogram:
         )
         self._pending.clear()
         self._size = 0
+        counted = weights > 0
+        if not counted.all():
+            values, weights = values[counted], weights[counted]
+            if not values.size:
+                return
         self.counts += np.bincount(_bins(values), weights=weights, minlength=_BINS).astype(np.int64)
         self._total_ns += int((values * weights).sum())
         self._max = max(self._max, int(values.max()))

@@ -38,6 +38,7 @@ class StepRecorder(Probe):
             for replica in range(num_replicas)
         ]
         self.stepped_ns = 0
+        self._blocks: list[Int64s] = []
         self._singles: dict[str, list[list[int]]] = {kind: [] for kind in STEP_KINDS}
 
     def on_step(
@@ -72,14 +73,16 @@ class StepRecorder(Probe):
             self.durations[kind].add(parts.sum(axis=1))
 
     def on_decode_block(
-        self, replica: Replica, start_ns: int, ends_ns: Int64s, parts_ns: Int64s, rows: list[int]
+        self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
     ) -> None:
-        steps = ends_ns.size
-        elapsed = int(ends_ns[-1]) - start_ns
+        steps = durations_ns.size
+        elapsed = int(np.add.reduce(durations_ns))
         self.counts["decode"] += steps
         self.stepped_ns += elapsed
-        self.parts["decode"] += parts_ns.sum(axis=1)
-        self.durations["decode"].add(np.diff(ends_ns, prepend=start_ns))
+        self.durations["decode"].add(durations_ns)
+        self._blocks.append(parts_ns)
+        if len(self._blocks) >= 512:
+            self._flush_blocks()
         for totals, rank_rows in zip(self.ranks[replica.number], rows, strict=True):
             if rank_rows:
                 totals.busy_ns += elapsed
@@ -87,15 +90,38 @@ class StepRecorder(Probe):
             else:
                 totals.idle_ns += elapsed
 
-    def on_tokens(self, gaps_ns: Int64s, tokens: Int64s) -> None:
+    def _flush_blocks(self) -> None:
+        if self._blocks:
+            self.parts["decode"] += np.concatenate(self._blocks, axis=1).sum(axis=1)
+            self._blocks.clear()
+
+    def on_tokens(self, gaps_ns: Int64s, durations_ns: Int64s, contexts: Int64s, width: int) -> None:
+        rows = gaps_ns.size
         self.burst.add(gaps_ns)
-        self.divided.add(gaps_ns // tokens, tokens)
+        self.burst.add(durations_ns, rows)
+        if width == 1:
+            self.divided.add(gaps_ns)
+            self.divided.add(durations_ns, rows)
+            return
+        first = contexts[:, 1] - contexts[:, 0]
+        self.divided.add(gaps_ns // first, first)
+        if width == 2 and durations_ns.size:
+            # With one draft, bursts have one or two tokens: their total says how many have two.
+            total = np.add.reduce(contexts, axis=0)
+            pairs = total[2:] - total[1:-1] - rows
+            self.divided.add(durations_ns, rows - pairs)
+            self.divided.add(durations_ns // 2, pairs * 2)
+        elif durations_ns.size:
+            tokens = contexts[:, 2:] - contexts[:, 1:-1]
+            for size in range(1, width + 1):
+                self.divided.add(durations_ns // size, np.count_nonzero(tokens == size, axis=0) * size)
 
     def on_done(self, rank: Rank, call: Call, now_ns: int) -> None:
         if call.outcome == "completed":
             self.ranks[rank.replica][rank.index].decode_tokens += call.output_tokens
 
     def totals(self) -> StepTotals:
+        self._flush_blocks()
         for kind in STEP_KINDS:
             self._flush(kind)
         return StepTotals(self.parts, self.counts, self.durations)
@@ -183,6 +209,10 @@ class BlockRecorder(Probe):
         self._add((replica.number, start_ns, start_ns + duration_ns, kind, rows, tokens))
 
     def on_decode_block(
-        self, replica: Replica, start_ns: int, ends_ns: Int64s, parts_ns: Int64s, rows: list[int]
+        self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
     ) -> None:
-        self._add((replica.number, start_ns, int(ends_ns[-1]), "decode", sum(rows), 0))
+        if len(self.blocks) >= self._limit:
+            self.dropped += 1
+        else:
+            end_ns = start_ns + int(np.add.reduce(durations_ns))
+            self.blocks.append((replica.number, start_ns, end_ns, "decode", sum(rows), 0))
