@@ -136,7 +136,7 @@ def collapse(
     out = torch.empty(tokens, hidden, dtype=torch.bfloat16, device=device)
     if tokens == 0:
         return out, post, comb
-    block_t = 16 if tokens <= 1024 else 64
+    block_t = 16 if tokens <= 1024 else 32
     token_blocks = triton.cdiv(tokens, block_t)
     splits = num_splits or default_splits(token_blocks, width, checks.num_sms(device))
     span = triton.cdiv(triton.cdiv(width, splits), BLOCK_K) * BLOCK_K
