@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from v4sim import config, simulate
 from v4sim.capacity import RankPools
 from v4sim.cost.base import ConstantCost
-from v4sim.metrics.epochs import EpochRecorder, Sums, epoch_number, epoch_start
+from v4sim.metrics.epoch import Sums
+from v4sim.metrics.epochs import EpochRecorder, epoch_number, epoch_start
 from v4sim.metrics.window import Window
 from v4sim.workload import WorkloadOptions
 from v4traces import CallRow

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from v4sim.cost.base import PARTS
 from v4sim.engine.probe import Probe
+from v4sim.metrics.epoch import HISTOGRAMS, Epoch, Sums
 from v4sim.metrics.histogram import LogHistogram
 from v4sim.results import STEP_KINDS, StepTotals
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _WIDTH_BITS = 30  # the first epochs are 2^30 ns long
 _MANTISSA_BITS = 4
 _FOLD = 1 << 16  # values that an epoch collects before it adds them up
-_DECODE, _MIXED = STEP_KINDS.index("decode"), STEP_KINDS.index("mixed")
 _KIND = {name: code for code, name in enumerate(STEP_KINDS)}
 
 Int64s = NDArray[np.int64]
@@ -70,117 +70,13 @@ class EngineTotals:
         return self.end_ns - self.start_ns
 
 
-class Sums(LogHistogram):
-    """A histogram that can be stored by its used bins and added up again."""
-
-    def used(self) -> _Used:
-        self.flush()
-        bins = np.flatnonzero(self.counts)
-        return bins.astype(np.int16), self.counts[bins], self._total_ns, self._min, self._max
-
-    def absorb(self, used: _Used) -> None:
-        bins, counts, total, least, most = used
-        if least < 0:  # it holds nothing
-            return
-        self.counts[bins] += counts
-        self._total_ns += total
-        self._min = least if self._min < 0 else min(self._min, least)
-        self._max = max(self._max, most)
-
-
-_Used = tuple[NDArray[np.int16], Int64s, int, int, int]
-# Where every burst is one token, the two forms of inter-token time are one: `both`.
-HISTOGRAMS = (*STEP_KINDS, "burst", "divided", "both")
-
-
-class _Epoch:
-    """The totals of one epoch. Collects what comes, and adds it up in bulk."""
-
-    def __init__(self, replicas: int, ranks: int) -> None:
-        self.parts = np.zeros((len(STEP_KINDS), len(PARTS)), dtype=np.int64)
-        self.counts = np.zeros(len(STEP_KINDS), dtype=np.int64)
-        self.busy = np.zeros((replicas, ranks), dtype=np.int64)
-        self.mixed = [0, 0]
-        self.histograms: dict[str, list[_Used]] = {name: [] for name in HISTOGRAMS}
-        # Not added up yet: single steps (replica, kind, parts, work), blocks (replica, parts, rows), tokens.
-        self.singles: list[tuple[int, int, list[int], list[tuple[int, int]]]] = []
-        self.blocks: list[tuple[int, Int64s, list[int]]] = []
-        self.gaps: list[Int64s] = []
-        self.tokens: list[Int64s] = []
-        self.size = 0
-
-    def fold(self) -> None:
-        """Add up what was collected."""
-        if self.singles:
-            self._fold_singles()
-        if self.blocks:
-            self._fold_blocks()
-        if self.gaps:
-            self._fold_tokens()
-        self.size = 0
-
-    def _store(self, name: str, values: Int64s, weights: Int64s | int = 1) -> None:
-        if values.size:
-            histogram = Sums()
-            histogram.add(values, weights)
-            self.histograms[name].append(histogram.used())
-
-    def _add_busy(self, replica_of: Int64s, busy: Int64s) -> None:
-        for replica in range(len(self.busy)):
-            self.busy[replica] += busy[replica_of == replica].sum(axis=0)
-
-    def _fold_singles(self) -> None:
-        replicas, kinds, parts, work = zip(*self.singles, strict=True)
-        self.singles.clear()
-        kind_of = np.array(kinds, dtype=np.int64)
-        parts_ns = np.array(parts, dtype=np.int64)
-        # Flat first: numpy takes long over nested tuples.
-        flat = [number for step in work for pair in step for number in pair]
-        rows_tokens = np.array(flat, dtype=np.int64).reshape(len(parts), -1, 2)
-        durations = parts_ns.sum(axis=1)
-        self._add_busy(np.array(replicas, dtype=np.int64), durations[:, None] * rows_tokens.any(axis=2))
-        for kind, name in enumerate(STEP_KINDS):
-            mine = kind_of == kind
-            self.parts[kind] += parts_ns[mine].sum(axis=0)
-            self.counts[kind] += int(mine.sum())
-            self._store(name, durations[mine])
-        rows, tokens = rows_tokens[kind_of == _MIXED].sum(axis=(0, 1)).tolist()
-        self.mixed[0] += tokens
-        self.mixed[1] += rows
-
-    def _fold_blocks(self) -> None:
-        replicas, parts, rows = zip(*self.blocks, strict=True)
-        self.blocks.clear()
-        sizes = np.array([block.shape[1] for block in parts])
-        parts_ns = np.concatenate(parts, axis=1)
-        durations = parts_ns.sum(axis=0)
-        first = np.cumsum(sizes) - sizes
-        lasted = np.add.reduceat(durations, first)
-        self.parts[_DECODE] += parts_ns.sum(axis=1)
-        self.counts[_DECODE] += durations.size
-        self._add_busy(np.array(replicas, dtype=np.int64), lasted[:, None] * (np.array(rows) > 0))
-        self._store("decode", durations)
-
-    def _fold_tokens(self) -> None:
-        gaps, tokens = np.concatenate(self.gaps), np.concatenate(self.tokens)
-        self.gaps.clear()
-        self.tokens.clear()
-        if int(tokens.max(initial=1)) == 1:
-            self._store("both", gaps)
-        else:
-            self._store("burst", gaps)
-            self._store("divided", gaps // tokens, tokens)
-
-
 class EpochRecorder(Probe):
     """Attach to a run (`probes=`), then ask `over(window)`."""
 
     def __init__(self, replicas: int, ranks_per_replica: int) -> None:
         self._shape = (replicas, ranks_per_replica)
-        self._epochs: dict[int, _Epoch] = {}
-        self._tokens: tuple[int, Int64s, Int64s] | None = None  # not booked yet: moment, gaps, tokens
+        self._epochs: dict[int, Epoch] = {}
         self._replica: Replica | None = None
-        self._told = (-1, -1, -1)  # the last single step: replica, moment of telling, end
         self._run_end_ns = 0
 
     # -- what the engine says -----------------------------------------------------------------------
@@ -194,21 +90,17 @@ class EpochRecorder(Probe):
         kind: str,
         work: list[tuple[int, int]],
     ) -> None:
-        self._book_tokens(None)
         self._replica = replica
         end_ns = start_ns + duration_ns
-        self._told = (replica.number, int(replica.env.now), end_ns)
         epoch = self._epoch(epoch_number(end_ns))
         epoch.singles.append((replica.number, _KIND[kind], parts_ns, work))
         epoch.size += 1
 
     def on_decode_block(
-        self, replica: Replica, start_ns: int, ends_ns: Int64s, parts_ns: Int64s, rows: list[int]
+        self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
     ) -> None:
-        # A step that was told at this same moment and ends where the block starts begins the same tokens.
-        leads = self._told == (replica.number, int(ends_ns[-1]), start_ns)
-        self._book_tokens(np.append(start_ns, ends_ns) if leads else ends_ns)
         self._replica = replica
+        ends_ns = start_ns + np.cumsum(durations_ns)
         last = epoch_number(int(ends_ns[-1]))
         if epoch_number(int(ends_ns[0])) == last:
             self._add_block(last, replica.number, parts_ns, rows)
@@ -222,48 +114,61 @@ class EpochRecorder(Probe):
         epoch.blocks.append((replica, parts_ns, rows))
         epoch.size += parts_ns.shape[1]
 
-    def on_tokens(self, gaps_ns: Int64s, tokens: Int64s) -> None:
-        self._book_tokens(None)
+    def on_tokens(self, gaps_ns: Int64s, durations_ns: Int64s, contexts: Int64s, width: int) -> None:
         assert self._replica is not None, "tokens come from steps"
-        self._tokens = (int(self._replica.env.now), gaps_ns, tokens)
-
-    def on_end(self, replicas: list[Replica], now_ns: int) -> None:
-        self._book_tokens(None)
-        self._run_end_ns = now_ns
-
-    def _book_tokens(self, ends_ns: Int64s | None) -> None:
-        """Book the tokens last seen: of a run of steps if `ends_ns` is given, otherwise of one step.
-
-        Of a run of decode steps the engine tells first the leading step if it was priced alone, then all
-        tokens, then the block of the other steps.
-        """
-        if self._tokens is None:
+        now_ns = int(self._replica.env.now)
+        first_ns = now_ns - int(np.add.reduce(durations_ns))
+        first, last = epoch_number(first_ns), epoch_number(now_ns)
+        tokens = None if width == 1 else contexts[:, 1:] - contexts[:, :-1]
+        self._add_gaps(first, gaps_ns, tokens)
+        if first == last:
+            self._add_steps(
+                last, durations_ns, gaps_ns.size, None if tokens is None else tokens[:, 1:], width
+            )
             return
-        (at_ns, gaps_ns, tokens), self._tokens = self._tokens, None
-        last = epoch_number(at_ns)
-        if ends_ns is None or epoch_number(int(ends_ns[0])) == last:
-            self._add_gaps(last, gaps_ns, tokens)
-            return
-        of_step = _numbers(ends_ns)
-        gaps_by_step, tokens_by_step = (x.reshape(-1, ends_ns.size) for x in (gaps_ns, tokens))
+        of_step = _numbers(first_ns + np.cumsum(durations_ns))
         for number in np.unique(of_step).tolist():
             mine = of_step == number
-            self._add_gaps(number, gaps_by_step[:, mine].ravel(), tokens_by_step[:, mine].ravel())
+            of_mine = None if tokens is None else tokens[:, 1:][:, mine]
+            self._add_steps(number, durations_ns[mine], gaps_ns.size, of_mine, width)
 
-    def _add_gaps(self, number: int, gaps_ns: Int64s, tokens: Int64s) -> None:
+    def on_end(self, replicas: list[Replica], now_ns: int) -> None:
+        self._run_end_ns = now_ns
+
+    def _add_gaps(self, number: int, gaps_ns: Int64s, tokens: Int64s | None) -> None:
+        """First bursts, one per sequence. `tokens` [sequence, burst]; None: one token each."""
         epoch = self._epoch(number)
-        epoch.gaps.append(gaps_ns)
-        epoch.tokens.append(tokens)
         epoch.size += gaps_ns.size
+        if tokens is None:
+            epoch.both.append((gaps_ns, 1))
+        else:
+            epoch.burst.append((gaps_ns, 1))
+            epoch.divided.append((gaps_ns // tokens[:, 0], tokens[:, 0]))
 
-    def _epoch(self, number: int) -> _Epoch:
+    def _add_steps(
+        self, number: int, durations_ns: Int64s, rows: int, tokens: Int64s | None, width: int
+    ) -> None:
+        """Later bursts: each of `rows` sequences has one in each of the steps."""
+        if not durations_ns.size:
+            return
+        epoch = self._epoch(number)
+        epoch.size += durations_ns.size * width
+        if tokens is None:
+            epoch.both.append((durations_ns, rows))
+            return
+        epoch.burst.append((durations_ns, rows))
+        for size in range(1, width + 1):
+            bursts = np.count_nonzero(tokens == size, axis=0)
+            epoch.divided.append((durations_ns // size, bursts * size))
+
+    def _epoch(self, number: int) -> Epoch:
         epoch = self._epochs.get(number)
         if epoch is None:
             # Time moves on: what the earlier epochs collected can be added up.
             for earlier in self._epochs.values():
                 if earlier.size:
                     earlier.fold()
-            epoch = self._epochs[number] = _Epoch(*self._shape)
+            epoch = self._epochs[number] = Epoch(*self._shape)
         elif epoch.size >= _FOLD:
             epoch.fold()
         return epoch

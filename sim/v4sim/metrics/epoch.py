@@ -1,0 +1,116 @@
+"""The totals of one epoch of engine time, collected piece by piece and added up in bulk.
+
+An epoch takes what the engine's observers are told (single steps, blocks of decode steps, bursts of
+tokens) as it comes and turns it into sums when asked, or when enough has gathered. Histograms keep only
+the bins they use.
+Units: integer nanoseconds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from v4sim.cost.base import PARTS
+from v4sim.metrics.histogram import LogHistogram
+from v4sim.results import STEP_KINDS
+
+_DECODE, _MIXED = STEP_KINDS.index("decode"), STEP_KINDS.index("mixed")
+
+Int64s = NDArray[np.int64]
+
+
+class Sums(LogHistogram):
+    """A histogram that can be stored by its used bins and added up again."""
+
+    def used(self) -> _Used:
+        self.flush()
+        bins = np.flatnonzero(self.counts)
+        return bins.astype(np.int16), self.counts[bins], self._total_ns, self._min, self._max
+
+    def absorb(self, used: _Used) -> None:
+        bins, counts, total, least, most = used
+        if least < 0:  # it holds nothing
+            return
+        self.counts[bins] += counts
+        self._total_ns += total
+        self._min = least if self._min < 0 else min(self._min, least)
+        self._max = max(self._max, most)
+
+
+_Used = tuple[NDArray[np.int16], Int64s, int, int, int]
+_Weighted = list[tuple[Int64s, Int64s | int]]  # values and how often each counts
+# Where every burst is one token, the two forms of inter-token time are one: `both`.
+HISTOGRAMS = (*STEP_KINDS, "burst", "divided", "both")
+
+
+class Epoch:
+    """The totals of one epoch. Collects what comes, and adds it up in bulk."""
+
+    def __init__(self, replicas: int, ranks: int) -> None:
+        self.parts = np.zeros((len(STEP_KINDS), len(PARTS)), dtype=np.int64)
+        self.counts = np.zeros(len(STEP_KINDS), dtype=np.int64)
+        self.busy = np.zeros((replicas, ranks), dtype=np.int64)
+        self.mixed = [0, 0]
+        self.histograms: dict[str, list[_Used]] = {name: [] for name in HISTOGRAMS}
+        # Not added up yet: single steps (replica, kind, parts, work), blocks (replica, parts, rows), tokens.
+        self.singles: list[tuple[int, int, list[int], list[tuple[int, int]]]] = []
+        self.blocks: list[tuple[int, Int64s, list[int]]] = []
+        self.burst: _Weighted = []
+        self.divided: _Weighted = []
+        self.both: _Weighted = []
+        self.size = 0
+
+    def fold(self) -> None:
+        """Add up what was collected."""
+        if self.singles:
+            self._fold_singles()
+        if self.blocks:
+            self._fold_blocks()
+        for name, values in (("burst", self.burst), ("divided", self.divided), ("both", self.both)):
+            if values:
+                self._store(name, values)
+                values.clear()
+        self.size = 0
+
+    def _store(self, name: str, weighted: _Weighted) -> None:
+        histogram = Sums()
+        for values, weights in weighted:
+            histogram.add(values, weights)
+        self.histograms[name].append(histogram.used())
+
+    def _add_busy(self, replica_of: Int64s, busy: Int64s) -> None:
+        for replica in range(len(self.busy)):
+            self.busy[replica] += busy[replica_of == replica].sum(axis=0)
+
+    def _fold_singles(self) -> None:
+        replicas, kinds, parts, work = zip(*self.singles, strict=True)
+        self.singles.clear()
+        kind_of = np.array(kinds, dtype=np.int64)
+        parts_ns = np.array(parts, dtype=np.int64)
+        # Flat first: numpy takes long over nested tuples.
+        flat = [number for step in work for pair in step for number in pair]
+        rows_tokens = np.array(flat, dtype=np.int64).reshape(len(parts), -1, 2)
+        durations = parts_ns.sum(axis=1)
+        self._add_busy(np.array(replicas, dtype=np.int64), durations[:, None] * rows_tokens.any(axis=2))
+        for kind, name in enumerate(STEP_KINDS):
+            mine = kind_of == kind
+            self.parts[kind] += parts_ns[mine].sum(axis=0)
+            self.counts[kind] += int(mine.sum())
+            self._store(name, [(durations[mine], 1)])
+        rows, tokens = rows_tokens[kind_of == _MIXED].sum(axis=(0, 1)).tolist()
+        self.mixed[0] += tokens
+        self.mixed[1] += rows
+
+    def _fold_blocks(self) -> None:
+        replicas, parts, rows = zip(*self.blocks, strict=True)
+        self.blocks.clear()
+        sizes = np.array([block.shape[1] for block in parts])
+        parts_ns = np.concatenate(parts, axis=1)
+        durations = parts_ns.sum(axis=0)
+        first = np.cumsum(sizes) - sizes
+        lasted = np.add.reduceat(durations, first)
+        self.parts[_DECODE] += parts_ns.sum(axis=1)
+        self.counts[_DECODE] += durations.size
+        self._add_busy(np.array(replicas, dtype=np.int64), lasted[:, None] * (np.array(rows) > 0))
+        self._store("decode", [(durations, 1)])
