@@ -135,17 +135,43 @@ def read_table() -> dict[str, dict[str, dict[str, int]]]:
     return table
 
 
-def compile_all(cases: Iterable[aot_cases.Case], archs: Iterable[int]) -> tuple[dict[str, Code], list[str]]:
-    """(code per case and architecture, what is wrong)."""
-    wanted = tuple(archs)
-    codes, wrong = {}, []
-    for case in cases:
-        for arch in (a for a in sorted(case.instruction) if a in wanted):
-            try:
-                codes[f"{case.name}/sm_{arch}"] = compile_case(case, arch)
-            except AotError as error:
-                wrong.append(str(error))
-    return codes, wrong
+def too_old(case: aot_cases.Case) -> bool:
+    """True where this Triton release is declared unable to compile the case."""
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    kernel, variant = case.name.split("/")
+    return any(
+        kernel == name and variant.startswith(prefix) and version < oldest
+        for (name, prefix), oldest in aot_cases.OLDEST_TRITON.items()
+    )
+
+
+def _attempt(job: tuple[int, int]) -> tuple[Code | None, str]:
+    index, arch = job
+    try:
+        return compile_case(aot_cases.cases()[index], arch), ""
+    except AotError as error:
+        return None, str(error)
+
+
+def compile_all(
+    chosen: Container[str], archs: Container[int], jobs: int
+) -> tuple[dict[str, Code], list[str]]:
+    """(code per case and architecture, what is wrong) of the cases whose names are chosen."""
+    work = [
+        (index, case.name, arch)
+        for index, case in enumerate(aot_cases.cases())
+        if case.name in chosen and not too_old(case)
+        for arch in sorted(case.instruction)
+        if arch in archs
+    ]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        results = list(pool.map(_attempt, [(index, arch) for index, _, arch in work]))
+    codes = {
+        f"{name}/sm_{arch}": code
+        for (_, name, arch), (code, _) in zip(work, results, strict=True)
+        if code is not None
+    }
+    return codes, [reason for _, reason in results if reason]
 
 
 def main(argv: list[str] | None = None) -> int:
