@@ -15,7 +15,7 @@ ifneq ($(shell $(BIN)/python -c 'import v4sim' >/dev/null 2>&1 && cat $(VENV)/.m
 STALE := stale
 endif
 
-.PHONY: help demo test check format bench sample profiles picture clean stale
+.PHONY: help demo test check format bench backtest sample profiles picture clean stale
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -41,6 +41,9 @@ format: $(VENV)/.dev ## rewrite the sources in the house format
 
 bench: $(VENV)/.base ## time whole processes on the public traces; writes bench/results.json (BENCH_ARGS=--help)
 	$(BIN)/python bench/run.py $(BENCH_ARGS)
+
+backtest: $(VENV)/.base ## predict the published measurements and write docs/backtest.md
+	$(BIN)/v4sim backtest --draws 10 --notes docs/backtest-notes.md --table docs/backtest.md --force
 
 sample: $(VENV)/.base ## make the bundled sample trace again, byte for byte
 	$(BIN)/v4traces synth --sample

@@ -8,6 +8,7 @@ is refused with the reason (`ConfigError`); what it can only approximate is list
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from v4sim.backtest.flags import apply_flags
 from v4sim.backtest.schema import Speculation, Target
 from v4sim.capacity import pools
 from v4sim.config import Deployment, from_dict, resolve
+from v4sim.config.resolve import sglang_chunk_tokens
 from v4sim.errors import CapacityError, ConfigError
 from v4sim.model import spec as model_spec
 from v4sim.model.hardware import gpu as gpu_spec
@@ -30,6 +32,7 @@ _BACKENDS = (
     ("trtllm", "flashinfer_mxfp4"),
 )
 _DISPATCHING = ("deepep", "megamoe")
+_DEEPEP_TOKENS, _MEGAMOE_TOKENS = 1024, 8320  # the recipes' dispatch buffers, per rank
 _CONTEXT_STEP = 65_536
 _VLLM_COUNTS_S = 0.1  # the DP coordinator publishes its counts this often
 
@@ -88,6 +91,10 @@ def deploy(target: Target, longest_tokens: int = 0) -> Deployed:
         budget = target.max_batched_tokens or target.chunked_prefill_tokens
         engine |= _given(max_batched_tokens=budget, max_num_seqs=target.max_running)
     apply_flags(target.engine_flags or (), engine, assumed)
+    needed = _dispatch_tokens(data)
+    if needed is not None:
+        engine["dispatch_tokens_per_rank"] = needed
+        assumed.append(f"MoE buffers for {needed} tokens a rank")
     data["engine"] = {key: value for key, value in engine.items() if value is not None}
     return _fitting(data, target, longest_tokens, assumed)
 
@@ -97,27 +104,69 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _fitting(data: dict[str, Any], target: Target, longest_tokens: int, assumed: list[str]) -> Deployed:
-    """The deployment, with a shorter context limit where the model's own does not fit and none is stated."""
+    """The deployment. It was measured, so it fits: what is not stated gives way until it does here."""
     limit = model_spec(target.model).max_context_tokens
     if longest_tokens >= limit:
         raise ConfigError(
             f"a history of {longest_tokens} tokens does not fit {target.model}'s context of {limit}"
         )
-    stated = target.workload.max_model_len
-    if stated is not None:
-        data["model"]["max_context_tokens"] = min(stated, limit)
-    try:
-        deployment = resolve(from_dict(data, target.id))
-        pools(deployment, model_spec(target.model))
-    except CapacityError:
-        shorter = (longest_tokens // _CONTEXT_STEP + 1) * _CONTEXT_STEP
-        if stated is not None or shorter >= limit:
-            raise
-        data["model"]["max_context_tokens"] = shorter
-        deployment = resolve(from_dict(data, target.id))
-        pools(deployment, model_spec(target.model))
-        assumed.append(f"max_model_len {shorter}, because the model's own does not fit")
-    return Deployed(deployment, tuple(assumed))
+    if target.workload.max_model_len is not None:
+        data["model"]["max_context_tokens"] = min(target.workload.max_model_len, limit)
+    first: CapacityError | None = None
+    for changes in _ways_to_fit(target, longest_tokens, limit):
+        changed = {section: values | changes.get(section, {}) for section, values in _sections(data)}
+        try:
+            deployment = resolve(from_dict({**data, **changed}, target.id))
+            pools(deployment, model_spec(target.model))
+        except CapacityError as error:
+            first = first or error
+            continue
+        words = [f"{key} {value}" for values in changes.values() for key, value in values.items()]
+        if words:
+            assumed.append(f"{', '.join(words)}, because the engine's own choice does not fit")
+        return Deployed(deployment, tuple(assumed))
+    assert first is not None
+    raise first
+
+
+def _sections(data: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(key, value) for key, value in data.items() if isinstance(value, dict)]
+
+
+def _ways_to_fit(target: Target, longest_tokens: int, limit: int) -> Iterator[dict[str, dict[str, Any]]]:
+    """Changes to try in turn, smallest first; nothing that the source states is touched."""
+    memory: dict[str, dict[str, Any]] = {} if target.mem_fraction else {"engine": {"mem_fraction": 0.95}}
+    weights: list[dict[str, Any]] = [{}]
+    if target.weights is None:
+        weights.append({"weights": "fp4"})
+    shorter = (longest_tokens // _CONTEXT_STEP + 1) * _CONTEXT_STEP
+    lengths: list[dict[str, Any]] = [{}]
+    if target.workload.max_model_len is None and shorter < limit:
+        lengths.append({"max_context_tokens": shorter})
+    for form in weights:
+        for length in lengths:
+            for engine in ({}, memory) if memory else ({},):
+                model = form | length
+                yield {**({"model": model} if model else {}), **engine}
+
+
+def _dispatch_tokens(data: dict[str, Any]) -> int | None:
+    """Tokens a rank that SGLang's MoE buffers must hold, where the recipes' size is too small."""
+    engine, parallel = data["engine"], data["parallel"]
+    backend = engine["moe_backend"]
+    if engine["kind"] != "sglang" or parallel["ep"] == 1 or engine.get("dispatch_tokens_per_rank"):
+        return None
+    dp = parallel["attention_dp"]
+    rows = engine.get("max_running", 256) // dp * (1 + data["speculation"].get("draft_tokens", 0))
+    if backend == "deepep":
+        return rows if rows > _DEEPEP_TOKENS else None
+    if backend == "auto" and gpu_spec(data["hardware"]["gpu"]).arch == "hopper":
+        return None
+    chunk = engine.get("chunked_prefill_tokens") or sglang_chunk_tokens(
+        gpu_spec(data["hardware"]["gpu"]).memory_mib
+    )
+    need = max(chunk // dp, rows)
+    return need if need > _MEGAMOE_TOKENS else None
 
 
 def _engine(text: str, assumed: list[str]) -> tuple[str, str | None]:

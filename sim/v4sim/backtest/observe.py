@@ -151,7 +151,8 @@ def _ttft(calls: dict[str, Any]) -> Floats:
 def _tpot(calls: dict[str, Any]) -> Floats:
     gaps = calls["output_tokens"] - 1
     spent = (calls["last_token_ns"] - calls["first_token_ns"]) / NS_PER_MS
-    return np.divide(spent, gaps, out=np.full(len(gaps), np.nan), where=gaps > 0)
+    found: Floats = np.divide(spent, gaps, out=np.full(len(gaps), np.nan), where=gaps > 0)
+    return found
 
 
 def _e2e(calls: dict[str, Any]) -> Floats:
