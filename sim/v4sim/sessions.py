@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from v4sim import eventclass
 from v4sim.clock import NS_PER_S
@@ -40,14 +39,12 @@ class Sessions:
         *,
         seed: int,
         default_max_new_tokens: int,
-        phases: Callable[[int], NDArray[np.int64] | None] | None,
     ) -> None:
         self.env = env
         self.options = options
         self.submit = submit
         self.injected = 0
         self._prefixes = prefixes
-        self._phases = phases
         self._queue: Iterator[tuple[int | None, int, Family]] = starts(families, table, options, seed)
         # Columns stay numpy: a million calls as Python lists would cost more memory than the run.
         self._session = table.session
@@ -124,8 +121,6 @@ class Sessions:
             done=done[row],
         )
         self.injected += 1
-        if self._phases is not None:
-            call.phases = self._phases(row)
         yield from self.submit(call)
         yield call.done
         left[0] -= 1

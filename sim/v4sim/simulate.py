@@ -29,6 +29,7 @@ from v4sim.results import PoolSummary, RunResult
 from v4sim.router import RouterOptions, Target, make_router
 from v4sim.sessions import Sessions
 from v4sim.speculation import AcceptanceModel, SpecPolicy
+from v4sim.walks import Walks
 from v4sim.workload import WorkloadOptions, families_of
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def run(
     env = simpy.Environment(initial_time=0)
     prefixes = PrefixIndex(table, engine.page_tokens)
     acceptance, policy = _speculation(deployment, seed)
+    walks = Walks(acceptance, table, prefixes.stride) if acceptance is not None else None
     scheduler = make_scheduler(deployment, limits, spec)
     router_section = deployment.router
     targets = [
@@ -127,7 +129,7 @@ def run(
             scheduler,
             cost,
             spec=policy,
-            acceptance=acceptance,
+            walks=walks,
             spec_blocks_mixed=engine.kind == "sglang" and engine.spec_blocks_mixed_dp,
             delayer=PrefillDelayer(engine.prefill_delayer_max_passes, limits.max_running)
             if engine.prefill_delayer
@@ -154,16 +156,6 @@ def run(
         target = targets[chosen]
         replicas[target.replica].submit(call, target.rank)
 
-    phases = None
-    if acceptance is not None and int(table.phase_offsets[-1]):
-        model = acceptance
-        offsets, kinds, counts = table.phase_offsets, table.phase_kind, table.phase_tokens
-
-        def phases(row: int) -> Any:
-            begin, end = int(offsets[row]), int(offsets[row + 1])
-            spans = list(zip(kinds[begin:end].tolist(), counts[begin:end].tolist(), strict=True))
-            return model.phase_codes(spans, max(1, int(table.output_tokens[row])))
-
     sessions = Sessions(
         env,
         table,
@@ -173,7 +165,6 @@ def run(
         submit,
         seed=seed,
         default_max_new_tokens=engine.default_max_new_tokens,
-        phases=phases,
     )
     sessions.start()
     env.run()

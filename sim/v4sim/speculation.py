@@ -15,6 +15,7 @@ without a cost table), and draft quality that depends on content.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from v4sim import streams
 from v4sim.acceptance import DEFAULT_PHASE, PHASES, AcceptanceTable
 
+Int64s = NDArray[np.int64]
 _DEFAULT = PHASES.index(DEFAULT_PHASE)
 
 
@@ -63,36 +65,50 @@ class AcceptanceModel:
         )
         self._seed = seed
 
-    def phase_codes(self, spans: list[tuple[int, int]], output_tokens: int) -> NDArray[np.int64] | None:
-        """Phase code of every output position, or None if the whole output has the default phase."""
-        if not spans:
-            return None
-        codes = np.repeat([kind for kind, _ in spans], [tokens for _, tokens in spans])
+    def phase_codes(self, kinds: Int64s, tokens: Int64s, output_tokens: int) -> Int64s:
+        """Phase code of every output position, from spans; beyond the spans the last (or default) goes on."""
+        codes = np.repeat(kinds, tokens).astype(np.int64)[:output_tokens]
         if codes.size < output_tokens:
-            codes = np.concatenate([codes, np.full(output_tokens - codes.size, codes[-1])])
-        return codes[:output_tokens].astype(np.int64)
+            rest = codes[-1] if codes.size else _DEFAULT
+            codes = np.concatenate([codes, np.full(output_tokens - codes.size, rest)])
+        return codes
 
-    def accepted(
-        self,
-        uid: int,
-        output_tokens: int,
-        phases: NDArray[np.int64] | None,
-        rates: NDArray[np.float64] | None = None,
-        drafts: int | None = None,
-    ) -> NDArray[np.int64]:
+    def accepted(self, uid: int, output_tokens: int, phases: Int64s | None, *, drafts: int) -> Int64s:
         """Drafts that a verify step accepts which starts after g emitted tokens, for every g < output."""
+        within = np.arange(output_tokens)
+        lengths = np.array([output_tokens])
+        return self.accepted_together([uid], lengths, within, lengths - 1, phases, drafts=drafts)
+
+    def accepted_together(
+        self,
+        uids: Sequence[int],
+        lengths: Int64s,
+        within: Int64s,
+        last: Int64s,
+        phases: Int64s | None,
+        *,
+        drafts: int | None = None,
+    ) -> Int64s:
+        """`accepted` of several contents, one after the other.
+
+        `within` is each element's output position, `last` the index of each content's last element.
+        """
         drafts = self.draft_tokens if drafts is None else drafts
-        luck = streams.uniforms(streams.mix(self._seed, streams.ACCEPTANCE, uid), output_tokens)
-        table = self._rates if rates is None else rates
-        run = np.zeros(output_tokens + 1, dtype=np.int64)
+        keys = np.array([streams.mix(self._seed, streams.ACCEPTANCE, uid) for uid in uids], dtype=np.uint64)
+        luck = streams.uniforms_at(np.repeat(keys, lengths), within)
+        run = np.zeros(luck.size, dtype=np.int64)
         for position in range(drafts - 1, -1, -1):
             # run[g] = accepted run of drafts position, position+1, … when draft `position` lies at g.
-            rate = table[_DEFAULT, position] if phases is None else table[phases, position]
-            run[:-1] = np.where(luck < rate, 1 + run[1:], 0)
-        return run[:-1]
+            rates = self._rates[:, position]
+            rate = rates[_DEFAULT] if phases is None else rates[phases]
+            after = np.empty_like(run)
+            after[:-1] = run[1:]
+            after[last] = 0
+            run = np.where(luck < rate, 1 + after, 0)
+        return run
 
     def record(
-        self, starts: NDArray[np.int64], ends: NDArray[np.int64], phases: NDArray[np.int64] | None
+        self, starts: Int64s, ends: Int64s, phases: Int64s | None
     ) -> None:
         """Tally executed verify steps: output positions at their start and end."""
         accepted = ends - starts - 1
@@ -116,8 +132,8 @@ class AcceptanceModel:
 
 
 def walk(
-    accepted: NDArray[np.int64] | None, first: int, output_tokens: int, drafts: int = 0
-) -> NDArray[np.int64]:
+    accepted: Int64s | None, first: int, output_tokens: int, drafts: int = 0
+) -> Int64s:
     """Emitted tokens at the start of each decode step, from `first` to the end.
 
     `accepted[g]` ≤ `drafts` is what a step that starts at g would accept; None: one token a step.
@@ -135,7 +151,7 @@ def walk(
     return np.array(starts, dtype=np.int64)
 
 
-def _walk_pairs(accepted: NDArray[np.int64], first: int, output_tokens: int) -> NDArray[np.int64]:
+def _walk_pairs(accepted: Int64s, first: int, output_tokens: int) -> Int64s:
     """The walk of one draft token without a loop.
 
     A step at g skips g+1 exactly if its draft is accepted. Right after a position that accepts
@@ -151,5 +167,5 @@ def _walk_pairs(accepted: NDArray[np.int64], first: int, output_tokens: int) -> 
     np.maximum.accumulate(anchors, out=anchors)
     anchors -= positions
     anchors &= 1
-    starts: NDArray[np.int64] = positions[anchors == 0]
+    starts: Int64s = positions[anchors == 0]
     return starts

@@ -16,6 +16,7 @@ _GAMMA = 0x9E3779B97F4A7C15
 _U64 = np.uint64
 _GAMMA_U64 = _U64(_GAMMA)
 _M1, _M2 = _U64(0xBF58476D1CE4E5B9), _U64(0x94D049BB133111EB)
+_ONE = _U64(1)
 _S30, _S27, _S31, _S11 = _U64(30), _U64(27), _U64(31), _U64(11)
 _TO_UNIT = 2.0**-53
 
@@ -41,9 +42,15 @@ def mix(*parts: int) -> int:
 
 def uniforms(key: int, count: int, first: int = 0) -> NDArray[np.float64]:
     """`count` numbers in [0, 1) at indices first, first+1, … of the stream `key`."""
-    z = np.arange(first + 1, first + count + 1, dtype=_U64)
+    return uniforms_at(_U64(key), np.arange(first, first + count))
+
+
+def uniforms_at(keys: NDArray[np.uint64] | np.uint64, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The numbers at `indices` of the streams `keys` (one key, or one for each index)."""
+    z = indices.astype(_U64)
+    z += _ONE
     z *= _GAMMA_U64
-    z += _U64(key)
+    z += keys
     z ^= z >> _S30
     z *= _M1
     z ^= z >> _S27

@@ -16,7 +16,8 @@ from v4sim.engine.base import Scheduler
 from v4sim.engine.call import Call
 from v4sim.engine.decode import DecodeBatch, WalkStore
 from v4sim.engine.rank import Rank
-from v4sim.speculation import AcceptanceModel, SpecPolicy, walk
+from v4sim.speculation import SpecPolicy
+from v4sim.walks import Walks
 
 
 class Group:
@@ -27,7 +28,7 @@ class Group:
         ranks: Sequence[Rank],
         scheduler: Scheduler,
         spec: SpecPolicy,
-        acceptance: AcceptanceModel | None,
+        walks: Walks | None,
     ) -> None:
         self.ranks = list(ranks)
         self.scheduler = scheduler
@@ -37,7 +38,8 @@ class Group:
         self.width = spec.draft_tokens + 1
         self.lookahead = scheduler.decode_alloc_tokens(self.width)
         self._spec = spec
-        self._acceptance = acceptance
+        self._walks = walks
+        self._full_width = self.width
         self._stale = False
 
     def mark_stale(self) -> None:
@@ -75,12 +77,13 @@ class Group:
         self._stale = True
 
     def _walk(self, call: Call, first: int, past: NDArray[np.int64] | None) -> None:
-        accepted = None
-        if self._acceptance is not None and self.width > 1:
-            accepted = self._acceptance.accepted(
-                call.uid, call.output_tokens, call.phases, drafts=self.width - 1
-            )
-        starts = walk(accepted, first, call.output_tokens, self.width - 1)
+        walks = self._walks
+        if walks is None:
+            starts = np.arange(first, call.output_tokens)
+        elif first == 1 and past is None and self.width == self._full_width and not call.retractions:
+            starts, call.phases = walks.fresh(call.uid)
+        else:
+            starts = walks.again(call.uid, first, self.width - 1, call.phases)
         call.starts = starts if past is None else np.concatenate([past, starts])
         call.num_steps = call.starts.size
 
@@ -89,8 +92,8 @@ class Group:
         self._stale = True
         for call, clock in rank.walked:
             executed = clock - call.clock0
-            if self._acceptance is not None and executed > 0:
+            if self._walks is not None and executed > 0:
                 emitted = self.store.flat[call.offset : call.offset + executed + 1] - (call.prompt_tokens - 1)
-                self._acceptance.record(emitted[:-1], emitted[1:], call.phases)
+                self._walks.model.record(emitted[:-1], emitted[1:], call.phases)
             self.store.drop(call)
         rank.walked.clear()

@@ -27,7 +27,8 @@ from v4sim.engine.pricing import Block, Pricer
 from v4sim.engine.probe import Probe
 from v4sim.engine.rank import Rank
 from v4sim.engine.results import Results
-from v4sim.speculation import AcceptanceModel, SpecPolicy
+from v4sim.speculation import SpecPolicy
+from v4sim.walks import Walks
 
 _NO_CHUNKS: list[Chunk] = []
 
@@ -44,7 +45,7 @@ class Replica:
         cost: StepCost,
         *,
         spec: SpecPolicy,
-        acceptance: AcceptanceModel | None,
+        walks: Walks | None,
         spec_blocks_mixed: bool,
         delayer: PrefillDelayer | None = None,
         on_done: Callable[[Call, int], None],
@@ -55,7 +56,7 @@ class Replica:
         self.number = number
         self.scheduler = scheduler
         self.probes = list(probes)
-        self.group = Group(ranks, scheduler, spec, acceptance)
+        self.group = Group(ranks, scheduler, spec, walks)
         self.ranks = self.group.ranks
         self._spec_blocks_mixed = (
             spec_blocks_mixed and not scheduler.mixes and spec.draft_tokens > 0 and len(self.ranks) > 1
