@@ -88,4 +88,10 @@ def make_rank(
         request_slots=pools.request_slots,
         enabled=engine.prefix_cache,
     )
-    return Rank(replica, index, owner, overhead_tokens=pools.window_blocks_decode * pools.block_tokens)
+    return Rank(
+        replica,
+        index,
+        owner,
+        overhead_tokens=pools.window_blocks_decode * pools.block_tokens,
+        keeps_windows=is_vllm,
+    )

@@ -33,14 +33,25 @@ class Rank:
     The scheduler's own running state (an estimate, a counter) is kept in `memory`, which it alone
     reads: schedulers are shared by all ranks and hold rules only. `overhead_tokens` of the kv pool are
     held per running call beyond its history (vLLM keeps windows and compressor state in the same blocks).
+    `keeps_windows`: what a call's window has left behind stays reusable (vLLM's freed blocks keep their
+    hashes) instead of being freed while it decodes.
     """
 
-    def __init__(self, replica: int, index: int, owner: CacheOwner, *, overhead_tokens: int = 0) -> None:
+    def __init__(
+        self,
+        replica: int,
+        index: int,
+        owner: CacheOwner,
+        *,
+        overhead_tokens: int = 0,
+        keeps_windows: bool = False,
+    ) -> None:
         self.replica = replica
         self.index = index
         self.owner = owner
         self.page_tokens = owner.page_tokens
         self.overhead_tokens = overhead_tokens
+        self._keeps_windows = keeps_windows
         self.waiting: deque[Call] = deque()
         self.prefilling: list[Call] = []
         self.decoding: list[Call] = []
@@ -149,43 +160,46 @@ class Rank:
 
     def try_extend(self, call: Call, new_tokens: int) -> bool:
         """Pages for the next chunk of a call in prefill; False (nothing changed) parks it for this pass."""
-        owner = self.owner
+        owner, page = self.owner, self.page_tokens
         fresh = max(0, new_tokens - call.replay_tokens)
-        kv_need = self.pages(call.prefilled + fresh) - call.kv_end
-        window = DECODE_WINDOW_PAGES * self.page_tokens
-        swa_need = max(0, window + self.pages(new_tokens) - call.swa_private)
-        swa_need = min(swa_need, owner.swa_available // self.page_tokens * self.page_tokens)
-        if not owner.make_kv_room(max(0, kv_need)) or not owner.make_swa_room(swa_need):
+        kv_need = max(0, -(-(call.prefilled + fresh) // page) * page - call.kv_end)
+        swa_need = max(0, (DECODE_WINDOW_PAGES - (-new_tokens // page)) * page - call.swa_private)
+        if swa_need > owner.swa.free:
+            swa_need = min(swa_need, owner.swa_available // page * page)
+        if not owner.make_kv_room(kv_need) or not owner.make_swa_room(swa_need):
             call.state = PARKED
             return False
-        if kv_need > 0:
-            owner.kv.take(kv_need)
-            call.kv_end += kv_need
+        owner.kv.take(kv_need)
         owner.swa.take(swa_need)
+        call.kv_end += kv_need
         call.swa_private += swa_need
         call.state = RUNNING
         return True
 
     def chunk_done(self, call: Call, new_tokens: int) -> None:
         """The step that computed `new_tokens` of `call` ended: count them, publish whole pages."""
-        replayed = min(call.replay_tokens, new_tokens)
-        call.replay_tokens -= replayed
-        call.prefilled += new_tokens - replayed
-        call.kv_peak_tokens = max(call.kv_peak_tokens, call.kv_end)
-        self._publish(call, call.prefilled // self.page_tokens * self.page_tokens, swa_from=call.private_from)
+        if call.replay_tokens:
+            replayed = min(call.replay_tokens, new_tokens)
+            call.replay_tokens -= replayed
+            new_tokens -= replayed
+        call.prefilled += new_tokens
+        if call.kv_end > call.kv_peak_tokens:
+            call.kv_peak_tokens = call.kv_end
+        self._publish(call, call.prefilled // self.page_tokens * self.page_tokens)
 
-    def _publish(self, call: Call, upto: int, swa_from: int) -> None:
+    def _publish(self, call: Call, upto: int) -> None:
         """Give whole pages of `call` up to `upto` to the tree; keep the decode window private."""
         owner = self.owner
         window = DECODE_WINDOW_PAGES * self.page_tokens
-        held_end = call.private_from
-        spare = max(0, call.swa_private - window)
+        held_end = call.held.end if call.held is not None else 0
+        spare = call.swa_private - window
         if owner.enabled and upto > held_end:
             # What the tree gains of the window must come from what the call holds beyond its own.
-            swa_from = max(swa_from, upto - spare)
+            swa_from = max(held_end, upto - max(0, spare))
             call.held = owner.adopt(call.uid, call.held, upto, upto - held_end, swa_from, upto - swa_from)
             spare -= upto - swa_from
-        owner.swa.give(spare)
+        if spare > 0:
+            owner.swa.give(spare)
         call.swa_private = min(call.swa_private, window)
 
     # -- decode ---------------------------------------------------------------------------------
@@ -244,7 +258,7 @@ class Rank:
         """Free what a finished, retracted or aborted call holds.
 
         With `keep`, whole pages of its content up to `content_tokens` become resident first, with
-        the sliding window of the last page.
+        the sliding window of the last page, or of as many as there is room for (`keeps_windows`).
         """
         owner = self.owner
         if keep and owner.enabled:
@@ -252,6 +266,11 @@ class Rank:
             held_end = call.private_from
             if upto > held_end:
                 swa_from = max(held_end, upto - self.page_tokens)
+                if self._keeps_windows:
+                    older = min(swa_from - held_end, owner.swa.free // self.page_tokens * self.page_tokens)
+                    owner.swa.take(older)
+                    call.swa_private += older
+                    swa_from -= older
                 call.held = owner.adopt(call.uid, call.held, upto, upto - held_end, swa_from, upto - swa_from)
                 call.swa_private -= upto - swa_from
             owner.use(call.held)

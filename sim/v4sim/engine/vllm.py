@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from v4sim.cache.legal import Hit
 from v4sim.engine.base import ENDLESS, Chunk
 from v4sim.engine.call import Call
 from v4sim.engine.rank import Rank
@@ -101,7 +102,7 @@ class VLLMRules:
             if rank.num_running >= self.max_num_seqs or owner.slots.free < 1:
                 rank.block(call, "slots", now_ns)
                 return
-            hit = owner.match(call.uid, call.prefill_target - 1)
+            hit = self._match(rank, call)
             call.held = owner.hold(hit)
             extend = call.prefill_target - hit.tokens + hit.replay_tokens
             take = self._cut(extend, budget)
@@ -110,7 +111,7 @@ class VLLMRules:
             )
             kept_free = int(self.watermark * owner.kv.capacity) if rank.num_running else 0
             reason: str | None = None
-            if need + kept_free + self._promised(rank) > owner.kv_available:
+            if need + kept_free > owner.kv_available:
                 reason = "kv"
             else:
                 reason = rank.try_admit(call, hit, take, now_ns)
@@ -123,6 +124,13 @@ class VLLMRules:
             chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, take == extend))
             budget -= take
 
+    def _match(self, rank: Rank, call: Call) -> Hit:
+        """The draft layers cannot use the last matched block, and all groups must agree on one length."""
+        hit = rank.owner.match(call.uid, call.prefill_target - 1)
+        if self.draft_tokens and hit.tokens:
+            hit = rank.owner.match(call.uid, hit.tokens - self.page_tokens)
+        return hit
+
     def _head(self, rank: Rank, visible_ns: int) -> Call:
         """First come first served among the highest priority that is visible."""
         best = rank.waiting[0]
@@ -130,12 +138,6 @@ class VLLMRules:
             if call.queued_ns <= visible_ns and call.priority > best.priority:
                 best = call
         return best
-
-    def _promised(self, rank: Rank) -> int:
-        """Blocks that admitted prompts will still take, where whole prompts were promised room."""
-        if not self.reserve_full_isl:
-            return 0
-        return sum(rank.pages(call.prefill_target) - call.kv_end for call in rank.prefilling)
 
     def _newest(self, rank: Rank) -> Call:
         """The last admitted, whether it still prefills or decodes already."""
