@@ -45,9 +45,10 @@ def _sentence(metrics: Mapping[str, Any], deployment: Deployment, sessions: floa
     if sessions is not None and sessions > 0.0:
         load = f"{sessions:.3g} sessions at a time ({load})"
     sentence = f"{load} on {where}: 95 % of calls see a first token within {_time(ttft['p95'])}"
+    if metrics["tpot_ms"]["count"]:
+        # Per call, stalls included: the median gap would hide them.
+        sentence += f", then a token every {_time(metrics['tpot_ms']['p50'])}"
     itl = metrics["itl_burst_ms" if deployment.objective.itl_form == "burst" else "itl_ms"]
-    if itl["count"]:
-        sentence += f", then a token every {_time(itl['p50'])}"
     cost = metrics["cost"].get("amortised_per_task")
     if cost is not None:
         sentence += f", and a task costs ${cost:,.3g}"

@@ -5,7 +5,8 @@ operator loses; a limit below its threshold is not one. Kinds are asked in a fix
 that failed first, so that the answer is the same for the same run:
 
     failed calls        rejected or aborted
-    waiting             time blocked on KV, SWA tails, slots or prefill budget, of all time to first token
+    waiting             time blocked on KV, SWA tails, slots, prefill budget or other calls, of all time to
+                        first token
     lost prefixes       prompt tokens that an endless cache would have served, of all prompt tokens
     rank skew           attention work of the busiest rank over the mean, beyond balance
     idle GPUs           GPU time that no call took
@@ -28,17 +29,20 @@ IDLE_SHARE = 0.50
 # reason -> (what is short, what to try)
 WAITS: dict[str, tuple[str, str]] = {
     "kv": (
-        "KV cache",
+        "room in the KV cache",
         "give it more memory (engine.mem_fraction), serve fewer sessions at once, or add replicas",
     ),
-    "swa": ("sliding-window tails", "raise engine.swa_full_ratio: tails run out before the KV cache does"),
-    "slots": ("request slots", "raise engine.max_running (sglang) or engine.max_num_seqs (vllm)"),
+    "swa": (
+        "room for sliding-window tails",
+        "raise engine.swa_full_ratio: tails run out before the KV cache does",
+    ),
+    "slots": ("a request slot", "raise engine.max_running (sglang) or engine.max_num_seqs (vllm)"),
     "budget": (
-        "prefill budget of a step",
+        "room in the prefill budget of a step",
         "raise engine.chunked_prefill_tokens (sglang) or engine.max_batched_tokens (vllm)",
     ),
     "queue": (
-        "turn in the queue: other calls are computed first",
+        "their turn, because other calls are computed first",
         "add GPUs or replicas, or serve fewer sessions at once",
     ),
 }
@@ -111,12 +115,14 @@ def _failed(metrics: Mapping[str, Any]) -> Limit | None:
 def _waiting(metrics: Mapping[str, Any]) -> Limit | None:
     ttft = metrics["ttft_ms"]["all"]
     total_s = ttft["count"] * ttft.get("mean", 0.0) / 1e3
-    blocked = metrics["blocked"]
-    if not blocked or total_s <= 0.0:
+    waited = {
+        reason: _beyond_batching(reason, entry, metrics) for reason, entry in metrics["blocked"].items()
+    }
+    if not waited or total_s <= 0.0:
         return None
     # Ties go to the name, so that equal runs say the same.
-    reason = min(blocked, key=lambda name: (-blocked[name]["time_s"], name))
-    share = min(blocked[reason]["time_s"] / total_s, 1.0)
+    reason = min(waited, key=lambda name: (-waited[name], name))
+    share = min(waited[reason] / total_s, 1.0)
     if share < WAIT_SHARE:
         return None
     short, try_next = WAITS.get(reason, (reason.replace("_", " "), "see the table of blocked admissions"))
@@ -126,6 +132,14 @@ def _waiting(metrics: Mapping[str, Any]) -> Limit | None:
         f"calls spend {share:.0%} of their time to first token waiting for {short}",
         try_next,
     )
+
+
+def _beyond_batching(reason: str, entry: Mapping[str, float], metrics: Mapping[str, Any]) -> float:
+    """Seconds waited for a resource. Up to two steps in the queue are how batches form, not a shortage."""
+    if reason != "queue":
+        return entry["time_s"]
+    steps_ms = [step["p95"] for step in metrics["step_ms"].values() if step["count"]]
+    return max(0.0, entry["time_s"] - 2.0 * entry["calls"] * max(steps_ms, default=0.0) / 1e3)
 
 
 def _lost(metrics: Mapping[str, Any]) -> Limit | None:
