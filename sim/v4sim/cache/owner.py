@@ -53,24 +53,26 @@ class CacheOwner:
 
     def make_kv_room(self, tokens: int) -> bool:
         """Evict until `tokens` are free; False (and nothing evicted) if that is impossible."""
-        if tokens <= self.kv.free:
+        kv, tree = self.kv, self.tree
+        free = kv.capacity - kv.used
+        if tokens <= free:
             return True
-        if tokens > self.kv_available:
+        if tokens > free + tree.kv_tokens - tree.protected_tokens:
             return False
-        tree = self.tree
         swa_before = tree.swa_tokens
-        self.kv.give(tree.evict(tokens - self.kv.free))
+        kv.give(tree.evict(tokens - free))
         self.swa.give(swa_before - tree.swa_tokens)
         return True
 
     def make_swa_room(self, tokens: int) -> bool:
-        if tokens <= self.swa.free:
+        swa, tree = self.swa, self.tree
+        free = swa.capacity - swa.used
+        if tokens <= free:
             return True
-        if tokens > self.swa_available:
+        if tokens > free + tree.swa_tokens - tree.swa_protected_tokens:
             return False
-        tree = self.tree
         kv_before = tree.kv_tokens
-        self.swa.give(tree.evict_swa(tokens - self.swa.free))
+        swa.give(tree.evict_swa(tokens - free))
         self.kv.give(kv_before - tree.kv_tokens)
         return True
 
@@ -106,12 +108,15 @@ class CacheOwner:
     ) -> SpanNode | None:
         """Move a call's private pages [held.end, upto) into the tree and hold the new end instead.
 
-        `private_tokens` and `private_swa` are what the call gives up; what is already resident is
-        freed, the rest changes hands. Returns the node now held.
+        `private_tokens` = upto − held.end and `private_swa` = upto − swa_from are what the call gives
+        up; what is already resident is freed, the rest changes hands. Returns the node now held.
         """
         if not self.enabled:
             return held
         tree = self.tree
+        if held is not None and tree.ends(uid, held):
+            # Nobody can have inserted these pages meanwhile: all of them change hands.
+            return tree.grow(held, upto, swa_from)
         swa_before = tree.swa_tokens
         node, added = tree.insert(uid, held, upto, swa_from)
         if private_tokens != added:
@@ -121,9 +126,6 @@ class CacheOwner:
             self.swa.give(private_swa - gained)
         if node is None or node is held:
             return held
-        if held is not None and node.parent is held and node.locks == 0:
-            tree.move_lock(held, node)
-        else:
-            tree.lock(node)
-            self.release(held)
+        tree.lock(node)
+        self.release(held)
         return node

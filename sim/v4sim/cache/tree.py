@@ -117,16 +117,26 @@ class SpanTree:
             self.protected_tokens += above.tokens
             above = above.parent
 
-    def move_lock(self, held: SpanNode, child: SpanNode) -> None:
-        """`lock(child)` then `unlock(held)` for a child that nobody else has locked: one step down."""
-        child.locks = 1  # held.locks stays: a direct holder becomes a locked child
-        child.swa_locks = 1
-        self.protected_tokens += child.end - child.start
-        self.swa_protected_tokens += child.end - child.swa_start
+    def ends(self, uid: int, node: SpanNode) -> bool:
+        """Whether `node` is the last resident span of content `uid` itself."""
+        return node.uid == uid and self._tails[uid] is node
+
+    def grow(self, held: SpanNode, upto: int, swa_from: int) -> SpanNode:
+        """`insert` below a locked node that ends its content, and move the lock to the new node.
+
+        What every chunk of a long prompt does, in one go.
+        """
+        self._tick += 1
+        node = self._append(held.uid, held.end, upto, held, swa_from)
+        node.locks = 1  # held.locks stays: its direct holder becomes a locked child
+        node.swa_locks = 1
+        self.protected_tokens += upto - held.end
+        self.swa_protected_tokens += upto - node.swa_start
         held.swa_locks -= 1
         if held.swa_locks == 0 and held.swa_start < held.end:
             self.swa_protected_tokens -= held.end - held.swa_start
             self._push_swa(held)
+        return node
 
     def unlock(self, node: SpanNode) -> None:
         node.swa_locks -= 1
@@ -159,8 +169,6 @@ class SpanTree:
         if upto <= begin:
             return below, 0
         self._tick += 1
-        if below is not None and below.uid == uid and self._tails[uid] is below:
-            return self._append(uid, begin, upto, below, swa_from), upto - begin
         added = 0
         node = below
         for owner, segment_end in self._segments(uid, begin, upto):

@@ -58,6 +58,7 @@ class Rank:
         self.leaving: list[Call] = []  # finished, but still in the batch that is already launched
         self.admitted: list[Call] = []  # in the plan that is being made
         self.aborted: list[Call] = []
+        self.fresh: list[Call] = []  # prompts computed in the step that just ended, not yet published
         self.walked: list[tuple[Call, int]] = []  # taken out of decode at this clock, to be accounted
         self.clock = 0
         self.last_arrival_ns = -1
@@ -176,8 +177,8 @@ class Rank:
         call.state = RUNNING
         return True
 
-    def chunk_done(self, call: Call, new_tokens: int) -> None:
-        """The step that computed `new_tokens` of `call` ended: count them, publish whole pages."""
+    def chunk_done(self, call: Call, new_tokens: int, *, late: bool) -> None:
+        """The step that computed `new_tokens` of `call` ended: count them, publish whole pages now or late."""
         if call.replay_tokens:
             replayed = min(call.replay_tokens, new_tokens)
             call.replay_tokens -= replayed
