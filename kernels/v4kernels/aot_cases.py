@@ -40,6 +40,8 @@ UNSUPPORTED = {
         HOPPER,
     ): "V4.1's two formats need the whole form, whose sums live in tensor memory",
 }
+# Triton 3.6 cannot lower a block-scaled product inside this loop (`tmem_alloc` verifier error); 3.9 can.
+OLDEST_TRITON = {("index_scan", "fp4"): (3, 7)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ if not MISSING:
         os.environ["TRITON_INTERPRET"] = "1"
     # Triton 3.9 warns unless this is chosen; fused multiply-add is what every release before did.
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+    # Tiny tensors: threads cost more than they bring, above all on a shared machine.
+    torch.set_num_threads(1)
 
 
 class _NeedsTorch(pytest.Module):
