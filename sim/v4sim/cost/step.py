@@ -26,7 +26,7 @@ from v4sim.cost.engine_constants import engine_constants
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
 from v4sim.cost.together import Together, TogetherCost
-from v4sim.cost.vectors import Vectors
+from v4sim.cost.vectors import VectorTable
 
 if TYPE_CHECKING:
     from v4sim.config import Deployment
@@ -41,7 +41,6 @@ _OVERHEAD, _CPU = PART_INDEX["overhead"], PART_INDEX["cpu"]
 _NUM = len(PARTS)
 _VARIABLE_ROWS = [_SCAN, _TOPK, _HCA, _OTHER]
 _CONSTANT_ROWS = [_SWA, _MHC]
-_CACHED_SHAPES = 4096
 
 
 class ProfileCost:
@@ -74,7 +73,8 @@ class ProfileCost:
         self._cuts = topk[0]  # the two lines share them
         self._piece_slopes, self._piece_bases = np.stack([topk[1], hca[1]]), np.stack([topk[2], hca[2]])
         self._mhc_of: dict[int, float] = {0: 0.0}
-        self._vectors: dict[tuple[tuple[int, ...], int], Vectors] = {}
+        self._tables: dict[int, VectorTable] = {}
+        self._commons: dict[tuple[int, int, int], tuple[Int64, int]] = {}
         self._seen = Seen()
 
     def step(self, loads: Sequence[RankLoad], width: int, kind: str) -> list[int]:
@@ -158,13 +158,15 @@ class ProfileCost:
         return out
 
     def decode(self, rows: Sequence[int], ctx_sum: Int64, ctx_max: Int64, width: int) -> Int64:
-        key = (tuple(rows), width)
-        v = self._vectors.get(key)
-        if v is None:
-            v = self._vector_terms(*key)
         steps = len(ctx_sum)
-        if not v.busy:
+        widest, total_rows = max(rows), sum(rows)
+        if not total_rows:
             return np.zeros((_NUM, steps), dtype=np.int64)
+        table = self._tables.get(width)
+        if table is None:
+            table = self._tables[width] = self._table(width)
+        v = table.at(rows)
+        common, common_ns = self._common(total_rows, widest, width)
         out = np.empty((_NUM, steps), dtype=np.int64)
         self._seen.decoding(max(ctx_sum[-1].tolist()), max(ctx_max[-1].tolist()))  # contexts only grow
         s, m = ctx_sum.astype(np.float64), ctx_max.astype(np.float64)
@@ -193,28 +195,31 @@ class ProfileCost:
         total += v.alone
         ranks = s.shape[1]
         slowest = total.argmax(axis=1)
-        out[:] = v.common
+        out[:] = common
         out[_CONSTANT_ROWS] = v.constants.take(slowest, axis=1)
         slowest += np.arange(0, steps * ranks, ranks)
         out[_VARIABLE_ROWS] = np.rint(parts.reshape(4, -1).take(slowest, axis=1))
         if not self._hidden_cpu:
             out[_CPU] = self._cpu_ns
-        elif v.common_ns < self._cpu_ns:  # otherwise the GPU hides it in every step
+        elif common_ns < self._cpu_ns:  # otherwise the GPU hides it in every step
             np.maximum(self._cpu_ns - out.sum(axis=0), 0, out=out[_CPU])
         return out
 
-    def _vector_terms(self, rows: tuple[int, ...], width: int) -> Vectors:
-        terms = [self._attention.decode_terms(r, width) for r in rows]
-        mhc = [self._mhc_at(r * width) for r in rows]
-        widest, total = max(rows), sum(rows)
-        self._seen.tokens = max(self._seen.tokens, widest * width)
-        self._seen.group = max(self._seen.group, total * width)
-        common = [0] * _NUM
-        if total:
-            _put(common, self._together.decode(total, widest, width, widest > self._graph_rows))
-        if len(self._vectors) >= _CACHED_SHAPES:
-            self._vectors.clear()
-        found = self._vectors[rows, width] = Vectors.of(terms, mhc, common if total else None)
+    def _table(self, width: int) -> VectorTable:
+        return VectorTable(
+            lambda rows: self._attention.decode_terms(rows, width), lambda rows: self._mhc_at(rows * width)
+        )
+
+    def _common(self, total: int, widest: int, width: int) -> tuple[Int64, int]:
+        """What is the same in every step of a batch: parts [PARTS, 1], and their sum."""
+        key = (total, widest, width)
+        found = self._commons.get(key)
+        if found is None:
+            self._seen.tokens = max(self._seen.tokens, widest * width)
+            self._seen.group = max(self._seen.group, total * width)
+            parts = [0] * _NUM
+            _put(parts, self._together.decode(total, widest, width, widest > self._graph_rows))
+            found = self._commons[key] = np.array(parts)[:, None], sum(parts)
         return found
 
     def _mhc_at(self, tokens: int) -> float:

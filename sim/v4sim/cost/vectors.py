@@ -1,24 +1,27 @@
-"""Coefficients of the vector path: `DecodeTerms` of every rank, laid out for few numpy calls.
+"""Coefficients of the vector path: `DecodeTerms` by number of sequences, laid out for few numpy calls.
 
-Pure rearrangement: each number is the one that the scalar path uses. Units: nanoseconds.
+Pure rearrangement: each number is the one that the scalar path uses. A table has one row per number of
+sequences on a rank and grows as needed; the coefficients of a batch are the rows of its ranks.
+Units: nanoseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from v4sim.cost.attention import DecodeTerms
-from v4sim.cost.base import PARTS, Int64
+from v4sim.cost.base import Int64
 
 Float64 = NDArray[np.float64]
+_FIELDS = 14
 
 
 class Vectors(NamedTuple):
-    """Coefficients of fixed rows and width; the last axis is the rank."""
+    """Coefficients of a batch; the last axis is the rank."""
 
     slopes: Float64  # [3, 1, ranks] of scan, saturated top-k, saturated HCA over the context sum
     bases: Float64
@@ -31,36 +34,49 @@ class Vectors(NamedTuple):
     pool_slope: Float64
     alone: Float64
     constants: Int64  # [2, ranks]: swa, mhc
-    common: Int64  # [parts, 1]: what is the same in every step
-    common_ns: int
-    busy: bool
 
-    @classmethod
-    def of(cls, terms: Sequence[DecodeTerms], mhc: Sequence[float], common: list[int] | None) -> Vectors:
-        """From the terms and mHC times of each rank; `common` is None where no rank has anything to do."""
-        zero = [0.0] * len(terms)
-        shared = common or [0] * len(PARTS)
-        return cls(
-            slopes=_stacked(
-                [t.scan_slope for t in terms],
-                [t.topk_rate_slope for t in terms],
-                [t.hca_slope for t in terms],
-            ),
-            bases=_stacked([t.scan_base for t in terms], [t.topk_rate_base for t in terms], zero),
-            fill_cap=np.array([t.fill_cap for t in terms]),
-            fill_slope=np.array([t.fill_slope for t in terms]),
-            other_base=np.array([t.other_base for t in terms]),
-            tail_slope=np.array([t.tail_slope for t in terms]),
-            hca_base=np.array([t.hca_base for t in terms]),
-            pool_cap=np.array([t.pool_cap for t in terms]),
-            pool_slope=np.array([t.pool_slope for t in terms]),
-            alone=np.array([t.swa + x for t, x in zip(terms, mhc, strict=True)]),
-            constants=np.array([[round(t.swa) for t in terms], [round(x) for x in mhc]]),
-            common=np.array(shared)[:, None],
-            common_ns=sum(shared),
-            busy=common is not None,
+
+class VectorTable:
+    """Coefficients of one verify width for any number of sequences on each rank."""
+
+    def __init__(self, terms_of: Callable[[int], DecodeTerms], mhc_of: Callable[[int], float]) -> None:
+        self._terms_of = terms_of
+        self._mhc_of = mhc_of
+        self._values: Float64 = np.zeros((0, _FIELDS))
+        self._constants: Int64 = np.zeros((0, 2), dtype=np.int64)
+
+    def at(self, rows: Sequence[int]) -> Vectors:
+        """The coefficients for `rows[r]` sequences on rank r."""
+        most = max(rows)
+        if most >= len(self._values):
+            self._grow(most + 1)
+        f = self._values.take(rows, axis=0).T
+        return Vectors(
+            slopes=f[0:3, None],
+            bases=f[3:6, None],
+            fill_cap=f[6],
+            fill_slope=f[7],
+            other_base=f[8],
+            tail_slope=f[9],
+            hca_base=f[10],
+            pool_cap=f[11],
+            pool_slope=f[12],
+            alone=f[13],
+            constants=self._constants.take(rows, axis=0).T,
         )
 
-
-def _stacked(*rows: list[float]) -> Float64:
-    return np.array(rows)[:, None, :]
+    def _grow(self, size: int) -> None:
+        values, constants = [], []
+        for rows in range(len(self._values), max(size, 2 * len(self._values))):
+            t, mhc = self._terms_of(rows), self._mhc_of(rows)
+            values.append(
+                [
+                    *(t.scan_slope, t.topk_rate_slope, t.hca_slope),
+                    *(t.scan_base, t.topk_rate_base, 0.0),
+                    *(t.fill_cap, t.fill_slope, t.other_base, t.tail_slope),
+                    *(t.hca_base, t.pool_cap, t.pool_slope, t.swa + mhc),
+                ]
+            )
+            constants.append([round(t.swa), round(mhc)])
+        self._values = np.concatenate([self._values, np.array(values)])
+        self._constants = np.concatenate([self._constants, np.array(constants)])
