@@ -59,9 +59,7 @@ def run(
         progress(i, len(order), point.key)
         if point.key in settled:
             continue
-        wanted = [
-            v for v in device.variants(operation, point) if (point.key, v.label, number) not in done
-        ]
+        wanted = [v for v in device.variants(operation, point) if (point.key, v.label, number) not in done]
         if not wanted:
             continue
         for row in _rows(device, operation, point, number, wanted, budget, compiled):

@@ -101,7 +101,7 @@ def refuse(us: float, work: Work, rates: Rates | None, fmt: str, l2: str) -> str
     fraction = (bound + LAUNCH_US) / us
     if l2 == "cold" and fraction < TOO_SLOW:
         return (
-            f"{us:.3g} us is {fraction:.2%} of the roofline with its launch ({bound + LAUNCH_US:.3g} us): the "
-            "kernel fell back to something else, or the device is not its own"
+            f"{us:.3g} us is {fraction:.2%} of the roofline with its launch ({bound + LAUNCH_US:.3g} us): "
+            "the kernel fell back to something else, or the device is not its own"
         )
     return None

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from v4calib.aic.draft import Draft
-from v4calib.aic.grids import interpolate, rising, thin
 from v4calib.aic.shapes import SGLANG, SHAPES, VLLM
 from v4calib.aic.source import Table
+from v4calib.curves import interpolate, rising, thin
 
 NCCL = "2.29.2"
 DEEPEP = "0.5.12"

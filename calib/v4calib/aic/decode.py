@@ -22,9 +22,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from v4calib.aic.draft import Draft
-from v4calib.aic.grids import interpolate, rising, thin
 from v4calib.aic.indexer import MAX_TOKENS, model_label, topk_table
 from v4calib.aic.shapes import SGLANG, SHAPES, TPS, VLLM, Shape
+from v4calib.curves import interpolate, rising, thin
 from v4sim.model.hardware import gpu as gpu_spec
 
 Rows = dict[tuple[int, int], float]

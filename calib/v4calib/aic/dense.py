@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from v4calib.aic.draft import Draft
-from v4calib.aic.grids import interpolate, rising, thin
 from v4calib.aic.shapes import SGLANG, SHAPES, TPS, VLLM
 from v4calib.aic.source import Table
+from v4calib.curves import interpolate, rising, thin
 
 _MAX_ROWS = 16_384
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 import numpy as np
 
 from v4calib.aic.draft import Draft
-from v4calib.aic.grids import interpolate, rising, thin
 from v4calib.aic.shapes import SGLANG, SHAPES, Shape
 from v4calib.aic.source import Table
+from v4calib.curves import interpolate, rising, thin
 from v4sim.model.hardware import gpu as gpu_spec
 
 INDEX_BYTES = {"fp8": 132, "fp4": 68}

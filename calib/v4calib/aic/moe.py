@@ -21,9 +21,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from v4calib.aic.draft import DEVICE, Draft
-from v4calib.aic.grids import interpolate, rising, thin
 from v4calib.aic.shapes import SGLANG, SHAPES, VLLM, Shape
 from v4calib.aic.source import Table
+from v4calib.curves import interpolate, rising, thin
 from v4sim.model.hardware import gpu as gpu_spec
 
 _SKEW = "power_law_1.2"

@@ -27,9 +27,9 @@ import numpy as np
 
 from v4calib.aic.decode import Rows, module_rows, module_source
 from v4calib.aic.draft import Draft
-from v4calib.aic.grids import interpolate, rising, rising_grid
 from v4calib.aic.indexer import model_label, topk_table
 from v4calib.aic.shapes import SGLANG, SHAPES, TPS, Shape
+from v4calib.curves import interpolate, rising, rising_grid
 
 NEW = (1, 16, 64, 128, 256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 10_240, 12_288, 16_384)
 _SHORT = 128

@@ -8,8 +8,10 @@ from v4calib.operations.base import MeasuredOperation, TorchCase, copies_for
 from v4calib.operations.ceilings import Copy, EmptyLaunch, MatrixProduct
 from v4calib.operations.compressor import Compressor
 from v4calib.operations.dense import LmHead, MtpProjection, Projections, SharedExpert
+from v4calib.operations.experts import RoutedExperts
 from v4calib.operations.index_scan import IndexScan, IndexScanPrefill
 from v4calib.operations.links import HostToDevice
+from v4calib.operations.mhc import Mhc
 from v4calib.operations.topk import TopK, TopKPrefill
 
 __all__ = ["OPERATIONS", "MeasuredOperation", "TorchCase", "copies_for", "operation", "select"]
@@ -30,6 +32,8 @@ _ALL: tuple[MeasuredOperation, ...] = (
     SharedExpert(),
     LmHead(),
     MtpProjection(),
+    RoutedExperts(),
+    Mhc(),
     HostToDevice(),
 )
 OPERATIONS: dict[str, MeasuredOperation] = {op.name: op for op in _ALL}

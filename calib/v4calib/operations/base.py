@@ -91,7 +91,7 @@ class MeasuredOperation(ABC):
 
     def setup_s(self, point: Point) -> float:
         """Seconds to build and verify a case, for the plan."""
-        return 0.15 + 3.0 * self.footprint_bytes(point) / 200e9
+        return 0.3 + 3.0 * self.footprint_bytes(point) / 200e9
 
 
 def copies_for(footprint_bytes: int, l2_bytes: int, memory_bytes: int) -> int:

@@ -1,7 +1,7 @@
 """The index scan, for a decode batch and for a prefill chunk on a long past.
 
-Decode: batch x context x verify width; the tokens of a verify step share one read of the keys. Prefill: a chunk
-in groups of eight consecutive tokens, as the launcher takes it. Counts are the kernel's own
+Decode: batch x context x verify width; the tokens of a verify step share one read of the keys. Prefill: a
+chunk in groups of eight consecutive tokens, as the launcher takes it. Counts are the kernel's own
 (`v4kernels.index_scan.work`): key bytes once a group, 2 x heads x 128 FLOPs and two FP32 instructions a
 head for each (query, key). Keys: FP8 (132 bytes); where the GPU has an FP4 matrix unit also MXFP4 (68).
 """
@@ -79,7 +79,18 @@ class IndexScan(MeasuredOperation):
         visible = [max((c - width + j + 1) // RATIO, 1) for c in contexts for j in range(width)]
         requests = list(range(len(contexts)))
         lengths = [c // RATIO + 1 for c in contexts]
-        return _scan_case(point.model, point.word("dtype"), groups, requests, visible, lengths, torch_device, copies, kernels, self.footprint_bytes(point))
+        return _scan_case(
+            point.model,
+            point.word("dtype"),
+            groups,
+            requests,
+            visible,
+            lengths,
+            torch_device,
+            copies,
+            kernels,
+            self.footprint_bytes(point),
+        )
 
 
 class IndexScanPrefill(MeasuredOperation):
@@ -116,7 +127,18 @@ class IndexScanPrefill(MeasuredOperation):
         groups = [MAX_VERIFY] * full + ([rest] if rest else [])
         visible = [max((past + i + 1) // RATIO, 1) for i in range(new)]
         length = (past + new) // RATIO + 1
-        return _scan_case(point.model, "fp8", groups, [0] * len(groups), visible, [length], torch_device, copies, kernels, self.footprint_bytes(point))
+        return _scan_case(
+            point.model,
+            "fp8",
+            groups,
+            [0] * len(groups),
+            visible,
+            [length],
+            torch_device,
+            copies,
+            kernels,
+            self.footprint_bytes(point),
+        )
 
 
 def _scan_case(
@@ -186,7 +208,9 @@ def _scan_case(
         taken = sample(6, math.ceil(many / PAGE_ENTRIES))
         here = layouts.new_cache(fmt, len(taken), PAGE_ENTRIES)
         here.copy_(cache[tables[0][request][torch.tensor(taken, device=device)].long()])
-        entries = min(PAGE_ENTRIES * len(taken), many - PAGE_ENTRIES * taken[-1] + PAGE_ENTRIES * (len(taken) - 1))
+        entries = min(
+            PAGE_ENTRIES * len(taken), many - PAGE_ENTRIES * taken[-1] + PAGE_ENTRIES * (len(taken) - 1)
+        )
         want, magnitude = reference.index_scan(
             q[token : token + 1].cpu(), None if q_scale is None else q_scale[token : token + 1].cpu(),
             weights[token : token + 1].cpu(), here, torch.arange(len(taken))[None].int(), torch.zeros(1),

@@ -30,14 +30,18 @@ def filled_cache(fmt: EntryFormat, pages: int, page_entries: int, device: str) -
     small.fill_(1)  # padding is never read; defined all the same
     slots = torch.arange(distinct * page_entries)
     values = torch.randn(len(slots), fmt.dim, generator=generator)
-    layouts.write(fmt, small, page_entries, slots, values * (0.5 + torch.rand(len(slots), 1, generator=generator)))
+    layouts.write(
+        fmt, small, page_entries, slots, values * (0.5 + torch.rand(len(slots), 1, generator=generator))
+    )
     if pages == distinct:
         return small.to(device)
     repeat = torch.arange(pages, device=device) % distinct
     return small.to(device).index_select(0, repeat)
 
 
-def scattered_tables(lengths: list[int], page_entries: int, copies: int, device: str) -> tuple[list[Any], int]:
+def scattered_tables(
+    lengths: list[int], page_entries: int, copies: int, device: str
+) -> tuple[list[Any], int]:
     """Page tables int32 [sequences, widest] for each copy, over one pool; and the pool's pages."""
     import torch
 

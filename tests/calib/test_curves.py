@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from v4calib.aic.grids import interpolate, rising, rising_grid, rounded, thin
+from v4calib.curves import interpolate, rising, rising_grid, rounded, thin
 
 times = st.floats(0.5, 1e6, allow_nan=False)
 curves = st.dictionaries(st.integers(1, 100_000), times, min_size=2, max_size=30)

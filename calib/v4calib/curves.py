@@ -1,6 +1,6 @@
-"""Small numerical tools of the import: thinning, monotony, rounding.
+"""Small numerical tools of importers and fits: thinning, monotony, rounding.
 
-Published tables are dense and noisy; a profile is small and monotone (more work never takes less
+Tables are dense and noisy; a profile is small and monotone (more work never takes less
 time). Thinning drops a point while straight lines through the others stay within a relative error.
 
 Units: none of their own.

@@ -1,0 +1,262 @@
+"""CSA attention over selected entries, and HCA attention over all of them, decode and prefill.
+
+Sparse attention is a launch over query tokens, decode and prefill alike: `selected` entries each (none, or
+the full top-k) scattered over a history of `context` tokens, which is what its caches and TLBs see. HCA
+reads every C128 entry of a sequence. Counts are the kernels' own: 4 x heads x 512 FLOPs an entry and query;
+entries of a sequence cross HBM once however many of its tokens read them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points
+from v4calib.operations.base import MeasuredOperation, TorchCase
+from v4calib.operations.tensors import filled_cache, sample, scattered_tables, worst
+from v4calib.roofline import Work
+from v4kernels.shapes import HEAD_DIM, WINDOW, model
+
+ENTRY_BYTES = 584
+C4_PAGE_ENTRIES, C128_PAGE_ENTRIES, WINDOW_PAGE_ENTRIES = 64, 2, 256
+HCA_RATIO = 128
+_FILL_CONTEXT = 65_536
+_TAIL_CONTEXTS = (131_072, 524_288, 1_048_576)
+_WINDOW_PAGES = 512
+
+
+def attention_work(heads: int, pairs: int, tokens: int, entry_bytes: int) -> Work:
+    """As `v4kernels.attention.attention_work` counts."""
+    return Work(
+        read_bytes=entry_bytes + tokens * heads * HEAD_DIM * 2,
+        write_bytes=tokens * heads * HEAD_DIM * 2,
+        matrix_flops=4 * pairs * heads * HEAD_DIM,
+        fp32_ops=pairs * (heads * (6 + 16) + 2 * HEAD_DIM),
+    )
+
+
+class SparseAttention(MeasuredOperation):
+    """Window and selected entries, one row a query token."""
+
+    name = "sparse_attention"
+    about = "CSA attention over the window and the selected entries"
+    kernel = "v4kernels.sparse_attention"
+    group = "tokens"
+
+    def points(self, model_name: str, axes: Grid) -> list[Point]:
+        top = model(model_name).index_topk
+        context = min(_FILL_CONTEXT, axes.contexts[-1])
+        points = []
+        for i, tokens in enumerate(axes.tokens):
+            held = i % 3 == 2 and i < len(axes.tokens) - 1
+            for selected in (0, top):
+                sizes = (("tokens", tokens), ("selected", selected), ("context", context))
+                points.append(Point(self.name, model_name, sizes, held))
+        for tail in _TAIL_CONTEXTS:
+            if tail <= axes.contexts[-1]:
+                sizes = (("tokens", 1), ("selected", top), ("context", tail))
+                points.append(Point(self.name, model_name, sizes))
+        return points
+
+    def configuration(self, point: Point) -> str:
+        return f"{point.model} {'selected' if point['selected'] else 'window'}"
+
+    def twin(self, point: Point) -> Point:
+        return point.with_sizes(tokens=1, context=4 * max(point["selected"], 64))
+
+    def work(self, point: Point) -> Work:
+        tokens, selected = point["tokens"], point["selected"]
+        pairs = tokens * (WINDOW + selected)
+        return attention_work(model(point.model).heads, pairs, tokens, self._entry_bytes(point))
+
+    def _entry_bytes(self, point: Point) -> int:
+        """Distinct entries at most: many tokens read the same ones."""
+        tokens, selected = point["tokens"], point["selected"]
+        window = min(tokens * WINDOW, _WINDOW_PAGES * WINDOW)
+        return ENTRY_BYTES * (window + min(tokens * selected, point["context"] // 4))
+
+    def footprint_bytes(self, point: Point) -> int:
+        return self._entry_bytes(point) + point["tokens"] * model(point.model).heads * HEAD_DIM * 4
+
+    def build(self, point: Point, torch_device: str, copies: int, kernels: bool) -> TorchCase:
+        import torch
+
+        from v4kernels import layouts
+        from v4kernels.sparse_attention import sparse_attention
+        from v4kernels.swa_attention import swa_attention
+
+        tokens, selected, context = point["tokens"], point["selected"], point["context"]
+        base = _Attention(model(point.model).heads, tokens, torch_device)
+        pages = max(1, context // 4 // C4_PAGE_ENTRIES) if selected else 1
+        cache = layouts.PagedCache(
+            filled_cache(layouts.FP8_584, pages, C4_PAGE_ENTRIES, torch_device),
+            layouts.FP8_584,
+            C4_PAGE_ENTRIES,
+        )
+        slots = [
+            torch.randint(0, pages * C4_PAGE_ENTRIES, (tokens, selected), dtype=torch.int32).to(torch_device)
+            for _ in range(copies)
+        ]
+
+        def run(copy: int) -> Any:
+            if not kernels:
+                return base.refer([cache.read(row) for row in slots[copy]])
+            if not selected:
+                return swa_attention(base.q, base.sinks, base.window, base.window_slots)
+            return sparse_attention(base.q, base.sinks, base.window, base.window_slots, cache, slots[copy])
+
+        def check() -> str | None:
+            return base.compare(self.name, run(0), lambda token: cache.read(slots[0][token]))
+
+        return TorchCase(run, check if kernels else lambda: None, copies, self.footprint_bytes(point))
+
+
+class HcaDecode(MeasuredOperation):
+    """All C128 entries of every sequence."""
+
+    name = "hca_attention"
+    about = "HCA attention of a decode batch over all C128 entries"
+    kernel = "v4kernels.hca_attention"
+
+    def points(self, model_name: str, axes: Grid) -> list[Point]:
+        return decode_points(self.name, model_name, axes)
+
+    def twin(self, point: Point) -> Point:
+        return point.with_sizes(batch=1, context=1024, mix="equal")
+
+    def work(self, point: Point) -> Work:
+        visible, width = [c // HCA_RATIO for c in contexts_of(point)], point["width"]
+        pairs = width * (sum(visible) + WINDOW * len(visible))
+        entries = sum(visible) + (WINDOW + width - 1) * len(visible)
+        tokens = width * len(visible)
+        return attention_work(model(point.model).heads, pairs, tokens, entries * ENTRY_BYTES)
+
+    def footprint_bytes(self, point: Point) -> int:
+        return self.work(point).read_bytes
+
+    def build(self, point: Point, torch_device: str, copies: int, kernels: bool) -> TorchCase:
+        contexts, width = contexts_of(point), point["width"]
+        visible = [(c - width + j + 1) // HCA_RATIO for c in contexts for j in range(width)]
+        requests = [r for r in range(len(contexts)) for _ in range(width)]
+        lengths = [c // HCA_RATIO + 1 for c in contexts]
+        return _hca_case(
+            point, visible, requests, lengths, torch_device, copies, kernels, self.footprint_bytes(point)
+        )
+
+
+class HcaPrefill(MeasuredOperation):
+    """A chunk of new tokens over all entries of its past."""
+
+    name = "hca_prefill"
+    about = "HCA attention of a prefill chunk"
+    kernel = "v4kernels.hca_attention"
+    group = "prefill"
+
+    def points(self, model_name: str, axes: Grid) -> list[Point]:
+        return chunk_points(self.name, model_name, axes)
+
+    def twin(self, point: Point) -> Point:
+        return point.with_sizes(new=min(point["new"], 16), past=1024)
+
+    def work(self, point: Point) -> Work:
+        new, past = point["new"], point["past"]
+        pairs = sum((past + i + 1) // HCA_RATIO for i in range(new)) + new * WINDOW
+        entries = (past + new) // HCA_RATIO + WINDOW + new - 1
+        return attention_work(model(point.model).heads, pairs, new, entries * ENTRY_BYTES)
+
+    def footprint_bytes(self, point: Point) -> int:
+        return self.work(point).hbm_bytes
+
+    def build(self, point: Point, torch_device: str, copies: int, kernels: bool) -> TorchCase:
+        new, past = point["new"], point["past"]
+        visible = [(past + i + 1) // HCA_RATIO for i in range(new)]
+        return _hca_case(
+            point,
+            visible,
+            [0] * new,
+            [(past + new) // HCA_RATIO + 1],
+            torch_device,
+            copies,
+            kernels,
+            self.footprint_bytes(point),
+        )
+
+
+class _Attention:
+    """Queries, sinks and windows that every case needs, and the comparison."""
+
+    def __init__(self, heads: int, tokens: int, device: str) -> None:
+        import torch
+
+        from v4kernels import layouts
+
+        pages = min(tokens, _WINDOW_PAGES)
+        self.q = torch.randn(tokens, heads, HEAD_DIM, device=device).to(torch.bfloat16)
+        self.sinks = torch.randn(heads, device=device)
+        data = filled_cache(layouts.FP8_584, pages, WINDOW_PAGE_ENTRIES, device)
+        self.window = layouts.PagedCache(data, layouts.FP8_584, WINDOW_PAGE_ENTRIES)
+        page = torch.arange(tokens, device=device) % pages
+        slots = page[:, None] * WINDOW_PAGE_ENTRIES + torch.arange(WINDOW, device=device)
+        self.window_slots = slots.to(torch.int32)
+
+    def refer(self, entries: list[Any]) -> Any:
+        """The reference over all tokens."""
+        import torch
+
+        from v4kernels.reference.attention import attention
+
+        windows = [self.window.read(row) for row in self.window_slots]
+        return attention(self.q, self.sinks, [torch.cat(pair) for pair in zip(windows, entries, strict=True)])
+
+    def compare(self, name: str, got: Any, entries_of: Any) -> str | None:
+        """Some tokens of `got` against the reference on their own entries."""
+        import torch
+
+        from v4kernels import numeric
+        from v4kernels.reference.attention import attention
+
+        taken = sample(3, self.q.shape[0])
+        lists = [torch.cat([self.window.read(self.window_slots[t]), entries_of(t)]).cpu() for t in taken]
+        want, bound = attention(self.q[taken], self.sinks, lists, numeric.bf16_roundoff(got.device))
+        return worst(name, numeric.deviation(got[taken], want, bound))
+
+
+def _hca_case(
+    point: Point,
+    visible: list[int],
+    requests: list[int],
+    lengths: list[int],
+    device: str,
+    copies: int,
+    kernels: bool,
+    copy_bytes: int,
+) -> TorchCase:
+    import torch
+
+    from v4kernels import layouts
+    from v4kernels.hca_attention import hca_attention
+
+    base = _Attention(model(point.model).heads, len(visible), device)
+    tables, pages = scattered_tables(lengths, C128_PAGE_ENTRIES, copies, device)
+    cache = layouts.PagedCache(
+        filled_cache(layouts.FP8_584, pages, C128_PAGE_ENTRIES, device), layouts.FP8_584, C128_PAGE_ENTRIES
+    )
+    request = torch.tensor(requests, dtype=torch.int32, device=device)
+    seen = torch.tensor(visible, dtype=torch.int32, device=device)
+    longest = max(*visible, 1)
+
+    def entries_of(token: int, copy: int = 0) -> Any:
+        logical = torch.arange(visible[token], device=device)
+        return cache.read(layouts.slots_of(tables[copy][requests[token]], C128_PAGE_ENTRIES, logical))
+
+    def run(copy: int) -> Any:
+        if not kernels:
+            return base.refer([entries_of(t, copy) for t in range(len(visible))])
+        return hca_attention(
+            base.q, base.sinks, base.window, base.window_slots, cache, tables[copy], request, seen,
+            max_visible=longest,
+        )  # fmt: skip
+
+    def check() -> str | None:
+        return base.compare(point.operation, run(0), entries_of)
+
+    return TorchCase(run, check if kernels else lambda: None, copies, copy_bytes)
