@@ -60,6 +60,11 @@ class Scheduler(Protocol):
         ...
 
     @property
+    def publishes_late(self) -> bool:
+        """A prompt can be hit once the result of its last chunk is processed, not once it is computed."""
+        ...
+
+    @property
     def keeps_output(self) -> bool:
         """The output of a finished call becomes a reusable prefix."""
         ...

@@ -178,7 +178,7 @@ class Rank:
         return True
 
     def chunk_done(self, call: Call, new_tokens: int, *, late: bool) -> None:
-        """The step that computed `new_tokens` of `call` ended: count them, publish whole pages now or late."""
+        """The step that computed `new_tokens` of `call` ended: count them, publish pages now or late."""
         if call.replay_tokens:
             replayed = min(call.replay_tokens, new_tokens)
             call.replay_tokens -= replayed
@@ -186,11 +186,21 @@ class Rank:
         call.prefilled += new_tokens
         if call.kv_end > call.kv_peak_tokens:
             call.kv_peak_tokens = call.kv_end
-        self._publish(call, call.prefilled // self.page_tokens * self.page_tokens)
+        if late:
+            self.fresh.append(call)
+        else:
+            self._publish(call)
 
-    def _publish(self, call: Call, upto: int) -> None:
-        """Give whole pages of `call` up to `upto` to the tree; keep the decode window private."""
+    def publish_fresh(self) -> None:
+        """The results of the last step are processed: what it computed becomes reusable."""
+        for call in self.fresh:
+            self._publish(call)
+        self.fresh.clear()
+
+    def _publish(self, call: Call) -> None:
+        """Give the whole pages that `call` has computed to the tree; keep the decode window private."""
         owner = self.owner
+        upto = call.prefilled // self.page_tokens * self.page_tokens
         window = DECODE_WINDOW_PAGES * self.page_tokens
         held_end = call.held.end if call.held is not None else 0
         spare = call.swa_private - window
@@ -305,6 +315,8 @@ class Rank:
             self.decoding.remove(call)
             self.leave_decode(call, lookahead_tokens)
             content = call.context_at(self.clock)
+            if call in self.fresh:
+                self.fresh.remove(call)
             self.walked.append((call, self.clock))
             call.generated = call.emitted_at(self.clock)
             call.verify_steps += self.clock - call.clock0

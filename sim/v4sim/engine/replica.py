@@ -118,6 +118,7 @@ class Replica:
         if self._block is None or not self.scheduler.late_results:
             visible = now
         chunks, decodes, prefills = self._plan(now, visible)
+        published = self._publish()
         if not prefills and True not in decodes:
             # Nothing to run: the loop spins, sees what has arrived, and a delayer gives in.
             visible = now
@@ -133,14 +134,24 @@ class Replica:
             return
         self.group.refresh()
         self._token += 1
-        # The delayer counts passes, so while anybody waits it must be asked after every step.
-        one_step = prefills or (self._delayer is not None and any(rank.waiting for rank in self.ranks))
+        # The delayer counts passes, so while anybody waits it must be asked after every step; and what was
+        # published just now may help the next pass.
+        one_step = prefills or (
+            (published or self._delayer is not None) and any(rank.waiting for rank in self.ranks)
+        )
         self._block = self._pricer.price(now, visible, chunks, decodes, one_step, self._token)
         self._end_at(self._block)
         if self._block.steps > 1 and self._block.first_parts_ns is not None:
             # Calls leave after the first step; the block goes on without them.
             first_end = int(self._block.ends_ns[0])
             call_at(self.env, first_end, STEP_END, lambda: self._results.free_leaving(first_end))
+
+    def _publish(self) -> bool:
+        """Process what the last step's prefills left behind; with overlap that is after the choice."""
+        fresh = [rank for rank in self.ranks if rank.fresh]
+        for rank in fresh:
+            rank.publish_fresh()
+        return bool(fresh)
 
     def _end(self, token: int) -> None:
         block = self._block

@@ -151,7 +151,8 @@ class Results:
                 if call.state == FINISHED or call not in rank.prefilling:
                     continue  # preempted after it was planned
                 call.share_ns += duration * chunk.new_tokens // weight
-                rank.chunk_done(call, chunk.new_tokens)
+                late = chunk.last and group.scheduler.publishes_late
+                rank.chunk_done(call, chunk.new_tokens, late=late)
                 if chunk.last:
                     self._first_token(rank, call, now)
 

@@ -85,6 +85,10 @@ class SGLangRules:
     foresees_limits: bool = False
 
     @property
+    def publishes_late(self) -> bool:
+        return self.late_results
+
+    @property
     def reorders(self) -> bool:
         return self.schedule_policy != "fcfs"
 

@@ -45,6 +45,7 @@ class VLLMRules:
     plans_always: bool = False
     keeps_output: bool = True
     foresees_limits: bool = True
+    publishes_late: bool = False  # blocks are hashed as soon as they are allocated
 
     def memory(self, rank: Rank) -> Memory:
         if rank.memory is None:
