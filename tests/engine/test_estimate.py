@@ -112,7 +112,7 @@ WORLDS = [
     rows=crowds(),
     sets=st.sampled_from(WORLDS),
     data=st.data(),
-    more=st.integers(1, 300),
+    more=st.integers(1, 280),
     kv_tokens=st.sampled_from([3072, 1 << 20]),
 )
 def test_no_decision_depends_on_how_long_an_answer_will_be(
