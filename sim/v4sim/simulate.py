@@ -23,7 +23,7 @@ from v4sim.engine.rank import Rank
 from v4sim.engine.replica import Replica
 from v4sim.errors import ConfigError
 from v4sim.metrics.call_log import CallLog
-from v4sim.metrics.steps import BlockRecorder, SeriesRecorder, StepRecorder
+from v4sim.metrics.steps import BlockRecorder, RankRecorder, SeriesRecorder, StepRecorder
 from v4sim.prefix import PrefixIndex
 from v4sim.results import PoolSummary, RunResult
 from v4sim.router import RouterOptions, Target, make_router
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from v4sim.capacity import RankPools
     from v4sim.config import Deployment
     from v4sim.cost.base import StepCost
+    from v4sim.metrics.epochs import EpochRecorder
     from v4sim.model import ModelSpec
     from v4traces import TraceTable
 
@@ -65,10 +66,12 @@ def run(
     pools: RankPools | None = None,
     spec: ModelSpec | None = None,
     probes: Sequence[Probe] = (),
+    epochs: EpochRecorder | None = None,
 ) -> RunResult:
     """Replay `table` on `deployment` (any; it is resolved here) until the last call has ended.
 
-    `pools` overrides the planned capacity (tests, studies). Raises ConfigError or CapacityError
+    `pools` overrides the planned capacity (tests, studies). With `epochs` the totals of steps and
+    tokens are kept by time there, and the result's are its sum. Raises ConfigError or CapacityError
     before anything is simulated; never prints.
     """
     from v4sim.capacity import pools as plan_pools
@@ -114,10 +117,11 @@ def run(
         router.done(call.replica * ranks_per_replica + call.rank, call.prompt_tokens)
         call.done.succeed()
 
-    steps = StepRecorder(deployment.parallel.replicas, ranks_per_replica)
+    by_rank = RankRecorder(deployment.parallel.replicas, ranks_per_replica)
+    recorder = StepRecorder() if epochs is None else epochs
     log = CallLog(table.turn, policy.draft_tokens)
     blocks = BlockRecorder()
-    observers: list[Probe] = [_Admissions(), steps, log, blocks, *probes]
+    observers: list[Probe] = [_Admissions(), by_rank, recorder, log, blocks, *probes]
     replicas = [
         Replica(
             env,
@@ -171,19 +175,20 @@ def run(
     end_ns = int(env.now)
     for probe in (*observers, series):
         probe.on_end(replicas, end_ns)
+    totals = recorder if isinstance(recorder, StepRecorder) else recorder.everything()
     all_ranks = [rank for replica in replicas for rank in replica.ranks]
     return RunResult(
         calls=log.columns(),
-        steps=steps.totals(),
-        itl_burst=steps.burst,
-        itl_divided=steps.divided,
+        steps=totals.steps,
+        itl_burst=totals.itl_burst,
+        itl_divided=totals.itl_divided,
         series=series.series(),
-        ranks=[totals for replica in steps.ranks for totals in replica],
+        ranks=[rank for replica in by_rank.ranks for rank in replica],
         pools=[summary for rank in all_ranks for summary in _summaries(rank)],
         blocked=_blocked(all_ranks),
         acceptance=acceptance.by_phase() if acceptance is not None else {},
         end_ns=end_ns,
-        stepped_ns=steps.stepped_ns,
+        stepped_ns=by_rank.stepped_ns,
         num_replicas=deployment.parallel.replicas,
         alive_target=options.sessions,
         blocks=blocks.blocks,

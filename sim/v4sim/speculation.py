@@ -65,7 +65,7 @@ class AcceptanceModel:
         )
         self._seed = seed
 
-    def phase_codes(self, kinds: Int64s, tokens: Int64s, output_tokens: int) -> Int64s:
+    def phase_codes(self, kinds: NDArray[np.int8], tokens: Int64s, output_tokens: int) -> Int64s:
         """Phase code of every output position, from spans; beyond the spans the last (or default) goes on."""
         codes = np.repeat(kinds, tokens).astype(np.int64)[:output_tokens]
         if codes.size < output_tokens:

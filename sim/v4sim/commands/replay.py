@@ -102,9 +102,14 @@ def replay(
     talk.say(f"simulating {table.n:,} calls on {deployed.name}")
     with talk.progress("simulating") as advance:
         epochs = EpochRecorder(replicas, ranks)
-        probes = [epochs, *([EndedCalls(advance, table.n * workload.copies)] if advance else [])]
+        probes = [EndedCalls(advance, table.n * workload.copies)] if advance else []
         result = simulate.run(
-            table, deployed, cost, workload, seed=seed, stepwise=stepwise, spec=model, probes=probes
+            *(table, deployed, cost, workload),
+            seed=seed,
+            stepwise=stepwise,
+            spec=model,
+            probes=probes,
+            epochs=epochs,
         )
     if check:
         hold_to_laws(result, table, deployed)

@@ -24,20 +24,61 @@ if TYPE_CHECKING:
 Int64s = NDArray[np.int64]
 
 
-class StepRecorder(Probe):
-    """Totals of all steps and of all tokens, and busy time per rank."""
+class RankRecorder(Probe):
+    """Busy time and work per rank, and how long each replica stepped."""
 
     def __init__(self, num_replicas: int, ranks_per_replica: int) -> None:
-        self.parts = {kind: np.zeros(len(PARTS), dtype=np.int64) for kind in STEP_KINDS}
-        self.counts = dict.fromkeys(STEP_KINDS, 0)
-        self.durations = {kind: LogHistogram() for kind in STEP_KINDS}
-        self.burst = LogHistogram()
-        self.divided = LogHistogram()
         self.ranks = [
             [RankTotals(replica, rank) for rank in range(ranks_per_replica)]
             for replica in range(num_replicas)
         ]
         self.stepped_ns = 0
+
+    def on_step(
+        self,
+        replica: Replica,
+        start_ns: int,
+        duration_ns: int,
+        parts_ns: list[int],
+        kind: str,
+        work: list[tuple[int, int]],
+    ) -> None:
+        self.stepped_ns += duration_ns
+        for totals, (rows, tokens) in zip(self.ranks[replica.number], work, strict=True):
+            if rows or tokens:
+                totals.busy_ns += duration_ns
+                totals.decode_rows += rows
+                totals.prefill_tokens += tokens
+            else:
+                totals.idle_ns += duration_ns
+
+    def on_decode_block(
+        self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
+    ) -> None:
+        steps = durations_ns.size
+        elapsed = int(np.add.reduce(durations_ns))
+        self.stepped_ns += elapsed
+        for totals, rank_rows in zip(self.ranks[replica.number], rows, strict=True):
+            if rank_rows:
+                totals.busy_ns += elapsed
+                totals.decode_rows += rank_rows * steps
+            else:
+                totals.idle_ns += elapsed
+
+    def on_done(self, rank: Rank, call: Call, now_ns: int) -> None:
+        if call.outcome == "completed":
+            self.ranks[rank.replica][rank.index].decode_tokens += call.output_tokens
+
+
+class StepRecorder(Probe):
+    """Totals of all steps and of all tokens; the plain form of what `EpochRecorder` keeps by time."""
+
+    def __init__(self) -> None:
+        self.parts = {kind: np.zeros(len(PARTS), dtype=np.int64) for kind in STEP_KINDS}
+        self.counts = dict.fromkeys(STEP_KINDS, 0)
+        self.durations = {kind: LogHistogram() for kind in STEP_KINDS}
+        self.itl_burst = LogHistogram()
+        self.itl_divided = LogHistogram()
         self._blocks: list[Int64s] = []
         self._singles: dict[str, list[list[int]]] = {kind: [] for kind in STEP_KINDS}
 
@@ -51,18 +92,10 @@ class StepRecorder(Probe):
         work: list[tuple[int, int]],
     ) -> None:
         self.counts[kind] += 1
-        self.stepped_ns += duration_ns
         singles = self._singles[kind]
         singles.append(parts_ns)
         if len(singles) >= 4096:
             self._flush(kind)
-        for totals, (rows, tokens) in zip(self.ranks[replica.number], work, strict=True):
-            if rows or tokens:
-                totals.busy_ns += duration_ns
-                totals.decode_rows += rows
-                totals.prefill_tokens += tokens
-            else:
-                totals.idle_ns += duration_ns
 
     def _flush(self, kind: str) -> None:
         singles = self._singles[kind]
@@ -75,20 +108,11 @@ class StepRecorder(Probe):
     def on_decode_block(
         self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
     ) -> None:
-        steps = durations_ns.size
-        elapsed = int(np.add.reduce(durations_ns))
-        self.counts["decode"] += steps
-        self.stepped_ns += elapsed
+        self.counts["decode"] += durations_ns.size
         self.durations["decode"].add(durations_ns)
         self._blocks.append(parts_ns)
         if len(self._blocks) >= 512:
             self._flush_blocks()
-        for totals, rank_rows in zip(self.ranks[replica.number], rows, strict=True):
-            if rank_rows:
-                totals.busy_ns += elapsed
-                totals.decode_rows += rank_rows * steps
-            else:
-                totals.idle_ns += elapsed
 
     def _flush_blocks(self) -> None:
         if self._blocks:
@@ -97,30 +121,16 @@ class StepRecorder(Probe):
 
     def on_tokens(self, gaps_ns: Int64s, durations_ns: Int64s, contexts: Int64s, width: int) -> None:
         rows = gaps_ns.size
-        self.burst.add(gaps_ns)
-        self.burst.add(durations_ns, rows)
-        if width == 1:
-            self.divided.add(gaps_ns)
-            self.divided.add(durations_ns, rows)
-            return
-        first = contexts[:, 1] - contexts[:, 0]
-        self.divided.add(gaps_ns // first, first)
-        if width == 2 and durations_ns.size:
-            # With one draft, bursts have one or two tokens: their total says how many have two.
-            total = np.add.reduce(contexts, axis=0)
-            pairs = total[2:] - total[1:-1] - rows
-            self.divided.add(durations_ns, rows - pairs)
-            self.divided.add(durations_ns // 2, pairs * 2)
-        elif durations_ns.size:
-            tokens = contexts[:, 2:] - contexts[:, 1:-1]
-            for size in range(1, width + 1):
-                self.divided.add(durations_ns // size, np.count_nonzero(tokens == size, axis=0) * size)
+        self.itl_burst.add(gaps_ns)
+        self.itl_burst.add(durations_ns, rows)
+        tokens = contexts[:, 1:] - contexts[:, :-1]
+        self.itl_divided.add(gaps_ns // tokens[:, 0], tokens[:, 0])
+        for size in range(1, width + 1):
+            bursts = np.count_nonzero(tokens[:, 1:] == size, axis=0)
+            self.itl_divided.add(durations_ns // size, bursts * size)
 
-    def on_done(self, rank: Rank, call: Call, now_ns: int) -> None:
-        if call.outcome == "completed":
-            self.ranks[rank.replica][rank.index].decode_tokens += call.output_tokens
-
-    def totals(self) -> StepTotals:
+    @property
+    def steps(self) -> StepTotals:
         self._flush_blocks()
         for kind in STEP_KINDS:
             self._flush(kind)
