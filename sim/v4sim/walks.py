@@ -64,7 +64,7 @@ class Walks:
             starts = _pair_walks(accepted, within)
             cuts = np.searchsorted(starts, ends)
             values = within[starts]
-            walks = [values[low:high] for low, high in zip([0, *cuts[:-1].tolist()], cuts.tolist(), strict=True)]
+            walks = np.split(values, cuts[:-1])
         else:
             walks = [
                 walk(accepted[low:high], 1, high - low, self.model.draft_tokens)
