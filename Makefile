@@ -15,7 +15,7 @@ ifneq ($(shell $(BIN)/python -c 'import v4sim' >/dev/null 2>&1 && cat $(VENV)/.m
 STALE := stale
 endif
 
-.PHONY: help demo test check format bench backtest sample profiles picture clean stale
+.PHONY: help demo test check extras format bench backtest sample profiles picture clean stale
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -34,6 +34,8 @@ check: $(VENV)/.dev ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+extras: $(VENV)/.extras ## install what the tests of kernels and published tables need; without, they skip
 
 format: $(VENV)/.dev ## rewrite the sources in the house format
 	$(BIN)/ruff format .
@@ -78,4 +80,9 @@ $(VENV)/.dev: $(VENV)/.base
 
 $(VENV)/.profiles: $(VENV)/.base
 	@$(PIP) --editable '.[aiconfigurator]'
+	@touch $@
+
+# The CPU build by name: plain `torch` would bring CUDA, several GB that no test here can use.
+$(VENV)/.extras: $(VENV)/.dev $(VENV)/.profiles
+	@$(PIP) 'torch==2.13.0+cpu' triton || echo "no CPU build of torch is to be had: tests of kernels are skipped" >&2
 	@touch $@
