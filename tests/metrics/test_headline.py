@@ -59,7 +59,7 @@ def test_failed_calls_come_first(calm):
     assert "5 of 100 calls" in limits(calm)[0].says
 
 
-@pytest.mark.parametrize("reason", ["kv", "swa", "slots", "budget", "queue"])
+@pytest.mark.parametrize("reason", ["kv", "swa", "slots", "budget", "queue", "front_end"])
 def test_what_calls_wait_for_is_named(calm, reason):
     # All calls together take 20 s to their first token.
     calm["blocked"] = {reason: {"calls": 9, "time_s": 5.0}, "other": {"calls": 50, "time_s": 1.0}}

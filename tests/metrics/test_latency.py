@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from v4sim.metrics.latency import latencies
+from v4sim.metrics.outcomes import blocked_entry
 from v4traces import CallRow
 
 S = 1_000_000_000
@@ -94,14 +95,14 @@ def test_whole_call_and_queue(entry):
     assert entry["e2e_ms"]["max"] == 10_000.0
     assert entry["queue_ms"]["count"] == 3
     assert entry["queue_ms"]["mean"] == pytest.approx(2000 / 3)
-    assert entry["front_end_ms"]["max"] == 0.0
 
 
 def test_host_time_before_the_replica_is_not_queueing(make_trace, make_calls, served):
     table = make_trace([CallRow(session_id="a", turn=0, prompt_tokens=1, output_tokens=1)])
     calls = make_calls([served(0, 1, 4, 5, 5) | {"queued_ns": 3 * S}])
-    found = latencies(calls, table, np.ones(1, dtype=bool), None)
-    assert (found["front_end_ms"]["p50"], found["queue_ms"]["p50"]) == (2000.0, 1000.0)
+    counted = np.ones(1, dtype=bool)
+    assert latencies(calls, table, counted, None)["queue_ms"]["p50"] == 1000.0
+    assert blocked_entry(calls, counted) == {"front_end": {"calls": 1, "time_s": 2.0}}
 
 
 def test_calls_outside_the_mask_do_not_count(resumed):

@@ -83,7 +83,6 @@ def test_the_tree_has_every_entry_of_the_schema(summary):
         "itl_ms",
         "tpot_ms",
         "e2e_ms",
-        "front_end_ms",
         "queue_ms",
         "step_ms",
         "throughput",

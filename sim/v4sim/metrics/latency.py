@@ -5,8 +5,8 @@ warm, resume_tool, resume_user, fork, rollback, subagent, host_restore, storage_
 look at the same resumed calls from earlier moments: `resume_tool_from_return` from the tool's return
 (where the trace knows how long the tool ran; the client's own delay is in it) and
 `resume_tool_from_ready` from the end of the call that used the tool (tool and client in it).
-TPOT = (last - first) / (n - 1) per call of n > 1 tokens. `front_end_ms` is host time between sending and
-reaching the replica, `queue_ms` from there to admission.
+TPOT = (last - first) / (n - 1) per call of n > 1 tokens. Queueing = from reaching the replica to admission:
+host time before that (`outcomes`: `front_end`) is no queue.
 
 Inter-token times come as histograms from the engine (`itl_burst`: as a client sees them; `itl_divided`: a
 verify step's time divided over its tokens, so that sums are preserved).
@@ -32,7 +32,6 @@ def latencies(
     calls: Calls, table: TraceTable, counted: Bools, bootstrap: SessionBootstrap | None
 ) -> dict[str, Dist | dict[str, Dist]]:
     """The latency entries of METRICS over the calls in `counted` that got there."""
-    reached = counted & (calls["queued_ns"] >= 0)
     finished = counted & calls.completed
     started = counted & (calls["first_token_ns"] >= 0)
     many = finished & (calls["output_tokens"] > 1)
@@ -40,7 +39,6 @@ def latencies(
     return {
         "ttft_ms": ttft_by_class(calls, table, started, bootstrap),
         "e2e_ms": _timed(calls["last_token_ns"] - calls["sent_ns"], finished, bootstrap),
-        "front_end_ms": _timed(calls["queued_ns"] - calls["sent_ns"], reached, bootstrap),
         "queue_ms": _timed(calls["admit_ns"] - calls["queued_ns"], counted & calls.admitted, bootstrap),
         "tpot_ms": _timed(decode_ns / np.maximum(calls["output_tokens"] - 1, 1), many, bootstrap),
     }

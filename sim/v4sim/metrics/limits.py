@@ -41,6 +41,10 @@ WAITS: dict[str, tuple[str, str]] = {
         "room in the prefill budget of a step",
         "raise engine.chunked_prefill_tokens (sglang) or engine.max_batched_tokens (vllm)",
     ),
+    "front_end": (
+        "the host, which prepares the prompt before the engine sees it",
+        "check engine.cpu_cached_token_us and engine.cpu_request_us against your host",
+    ),
     "queue": (
         "their turn, because other calls are computed first",
         "add GPUs or replicas, or serve fewer sessions at once",

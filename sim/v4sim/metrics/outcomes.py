@@ -1,7 +1,8 @@
 """How calls ended and what held them up: `calls` and `blocked`.
 
-Waiting is told apart by its reason: behind other calls (`queue`), or at the head of the queue with a
-resource short (`kv`, `swa`, `slots`, `budget`), as the engine noted it per call.
+Waiting is told apart by its reason: for the host between sending and reaching the replica (`front_end`),
+behind other calls (`queue`), or at the head of the queue with a resource short (`kv`, `swa`, `slots`,
+`budget`), as the engine noted it per call.
 Units: seconds of waiting, summed over calls.
 """
 
@@ -23,8 +24,11 @@ def calls_entry(calls: Calls, counted: Bools) -> dict[str, int]:
 def blocked_entry(calls: Calls, counted: Bools) -> dict[str, dict[str, float]]:
     """Calls that waited, and how long, by reason; a reason that held nobody is left out."""
     found: dict[str, dict[str, float]] = {}
-    for reason in WAIT_REASONS:
-        waited = np.clip(calls[f"wait_{reason}_ns"][counted], 0, None)
+    reached = calls["queued_ns"] >= 0
+    waits = {"front_end": np.where(reached, calls["queued_ns"] - calls["sent_ns"], 0)}
+    waits |= {reason: calls[f"wait_{reason}_ns"] for reason in WAIT_REASONS}
+    for reason, column in waits.items():
+        waited = np.clip(column[counted], 0, None)
         held = int((waited > 0).sum())
         if held:
             found[reason] = {"calls": held, "time_s": float(waited.sum()) / 1e9}
