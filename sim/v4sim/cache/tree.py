@@ -94,9 +94,7 @@ class SpanTree:
         upper.locks = 1 if node.locks else 0
         upper.swa_access = node.swa_access
         upper.swa_start = min(node.swa_start, at)
-        if node.swa_locks and upper.swa_tokens:
-            # The window that the lock protects lies at the node's end, so the upper part is free.
-            self.swa_protected_tokens -= upper.swa_tokens
+        # The page that a lock on the window protects lies at the node's end: the upper part is free of it.
         node.swa_start = max(node.swa_start, at)
         node.start = at
         node.parent = upper
@@ -105,10 +103,10 @@ class SpanTree:
         return upper
 
     def lock(self, node: SpanNode) -> None:
-        """Protect `node` and its ancestors from eviction, and the window at its end."""
+        """Protect `node` and its ancestors from eviction, and the last page of window at its end."""
         node.swa_locks += 1
         if node.swa_locks == 1:
-            self.swa_protected_tokens += node.swa_tokens
+            self._guard(node)
         above: SpanNode | None = node
         while above is not None:
             above.locks += 1
@@ -131,18 +129,25 @@ class SpanTree:
         node.locks = 1  # held.locks stays: its direct holder becomes a locked child
         node.swa_locks = 1
         self.protected_tokens += upto - held.end
-        self.swa_protected_tokens += upto - node.swa_start
-        held.swa_locks -= 1
-        if held.swa_locks == 0 and held.swa_start < held.end:
-            self.swa_protected_tokens -= held.end - held.swa_start
-            self._push_swa(held)
+        self._guard(node)
+        self._unguard(held)
         return node
 
-    def unlock(self, node: SpanNode) -> None:
+    def _guard(self, node: SpanNode) -> None:
+        """A call reads the window at the end of `node`: one page of it; the rest may be evicted."""
+        tokens, page = node.end - node.swa_start, self.page_tokens
+        self.swa_protected_tokens += min(tokens, page)
+        if tokens > page:
+            self._push_swa(node)
+
+    def _unguard(self, node: SpanNode) -> None:
         node.swa_locks -= 1
         if node.swa_locks == 0 and node.swa_start < node.end:
-            self.swa_protected_tokens -= node.swa_tokens
+            self.swa_protected_tokens -= min(node.end - node.swa_start, self.page_tokens)
             self._push_swa(node)
+
+    def unlock(self, node: SpanNode) -> None:
+        self._unguard(node)
         above: SpanNode | None = node
         while above is not None:
             above.locks -= 1
@@ -188,7 +193,7 @@ class SpanTree:
             node.swa_start = max(node.start, swa_from)
             self.swa_tokens += node.swa_tokens
             if node.swa_locks:
-                self.swa_protected_tokens += node.swa_tokens
+                self._guard(node)
         node.swa_access = self._tick
         return node, added
 
@@ -252,23 +257,25 @@ class SpanTree:
         """Free at least `tokens` of sliding window, oldest first.
 
         An inner node becomes a tombstone; an unlocked leaf goes whole, since without its window it
-        could not be resumed; a window that a running call still reads is skipped.
+        could not be resumed. A node that a running call reads keeps its last page of window.
         """
-        freed = 0
+        freed, page = 0, self.page_tokens
         while freed < tokens and self._swa_lru:
             access, _, _, node = heapq.heappop(self._swa_lru)
-            if not node.alive or node.swa_tokens == 0 or node.swa_locks:
+            kept = page if node.swa_locks else 0
+            if not node.alive or node.swa_tokens <= kept:
                 continue
             if node.swa_access != access:
                 self._push_swa(node)
                 continue
-            freed += node.swa_tokens
+            spare = node.swa_tokens - kept
+            freed += spare
             if node.children == 0 and node.locks == 0:
                 self.evicted_tokens += node.tokens
                 self._remove(node)
             else:
-                self.swa_tokens -= node.swa_tokens
-                node.swa_start = node.end
+                self.swa_tokens -= spare
+                node.swa_start += spare
         self.swa_evicted_tokens += freed
         return freed
 
