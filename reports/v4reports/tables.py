@@ -64,7 +64,9 @@ def distribution_table(
 
     A p95 above `limit_ms` is flagged, in the rows named in `judged` (None: in all).
     """
-    per_s, unit = numbers.duration_unit(max(dist.p99 for _, dist in named) / 1e3)
+    # The unit of the largest, unless the smallest median could then hardly be read.
+    largest, smallest = max(dist.p99 for _, dist in named), min(dist.p50 for _, dist in named)
+    per_s, unit = numbers.duration_unit(min(largest, 200.0 * smallest) / 1e3)
     factor = per_s / 1e3
     has_interval = any(dist.p50_ci or dist.p95_ci for _, dist in named)
 
