@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from v4sim.engine.base import ENDLESS, Chunk
 from v4sim.engine.call import Call
-from v4sim.engine.rank import Rank
+from v4sim.engine.rank import DECODE_WINDOW_PAGES, Rank
 
 LPM_QUEUE_LIMIT = 128  # above this many waiting calls, longest-prefix-match falls back to fcfs
 RETRACT_DECODE_STEPS = 20
@@ -124,13 +124,13 @@ class SGLangRules:
     def _continue(self, rank: Rank, call: Call, budget: _Budget, chunks: list[Chunk]) -> None:
         """The chunk in progress goes first; it takes what the budget allows, or is parked."""
         left = call.prefill_left
-        take = left if budget.chunk is None else min(left, budget.chunk)
+        take = min(left, self._largest_chunk(rank, call, budget))
         owner = rank.owner
         fits = call.kv_end - call.prefilled + owner.kv_available // self.page_tokens * self.page_tokens
         take = min(take, fits + call.replay_tokens)
         if take < left:
             take = self._floor_end(call.prefilled - call.replay_tokens, take)
-        if take <= 0 or not rank.try_extend(call, take):
+        if take <= 0 or self._window_is_short(rank, call, take) or not rank.try_extend(call, take):
             budget.open = False
             return
         last = take == left
@@ -164,15 +164,15 @@ class SGLangRules:
                 growth = budget.growth_per_step()
                 if growth > 0.0:
                     self.memory(rank).quiet_steps = int((total - room) / growth) + 1
-            elif self._window_peak(call, extend, budget) >= owner.swa_available:
+            elif self._window_peak(rank, call, extend, budget) >= owner.swa_available:
                 reason = "swa"
             else:
-                rounded = rank.pages(extend)
-                if budget.chunk is not None and rounded > budget.chunk:
-                    whole_pages = budget.chunk // self.page_tokens * self.page_tokens
-                    take = self._floor_end(hit.tokens - hit.replay_tokens, whole_pages)
-                elif chunks and budget.chunk is None and rounded >= budget.input:
+                rounded, most = rank.pages(extend), self._largest_chunk(rank, call, budget)
+                if chunks and budget.chunk is None and rounded >= budget.input:
                     take = 0
+                elif rounded > most:
+                    whole_pages = most // self.page_tokens * self.page_tokens
+                    take = self._floor_end(hit.tokens - hit.replay_tokens, whole_pages)
                 if take <= 0:
                     reason = "budget"
             if reason is None:
@@ -206,10 +206,24 @@ class SGLangRules:
         """Output tokens that admission reserves for: what the client asked for, clipped."""
         return min(call.max_new_tokens - call.generated, self.clip_max_new_tokens)
 
-    def _window_peak(self, call: Call, extend: int, budget: _Budget) -> int:
-        limit = extend if budget.chunk is None else min(extend, budget.chunk)
+    def _largest_chunk(self, rank: Rank, call: Call, budget: _Budget) -> int:
+        """What the budget leaves, cut to a chunk whose windows an otherwise empty pool could hold."""
+        page = self.page_tokens
+        kept = DECODE_WINDOW_PAGES + (1 if call.held is not None else 0)
+        most = max(page, rank.owner.swa.capacity - kept * page)
+        return most if budget.chunk is None else min(most, budget.chunk)
+
+    def _window_peak(self, rank: Rank, call: Call, extend: int, budget: _Budget) -> int:
+        limit = min(extend, self._largest_chunk(rank, call, budget))
         longest = extend + max(0, call.max_new_tokens - call.generated)
         return max(limit - self.window_tokens, 0) + min(longest, self.window_tokens) + self.page_tokens
+
+    def _window_is_short(self, rank: Rank, call: Call, take: int) -> bool:
+        """The next chunk waits for windows that others hold; what nobody could give is not waited for."""
+        owner, page = rank.owner, self.page_tokens
+        own = call.swa_private + (page if call.held is not None else 0)
+        need = DECODE_WINDOW_PAGES * page + rank.pages(take) - call.swa_private
+        return owner.swa_available < min(need, owner.swa.capacity - own)
 
     # -- decode ---------------------------------------------------------------------------------
 
