@@ -164,8 +164,12 @@ def compile_all(
         for arch in sorted(case.instruction)
         if arch in archs
     ]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        results = list(pool.map(_attempt, [(index, arch) for index, _, arch in work]))
+    todo = [(index, arch) for index, _, arch in work]
+    if jobs == 1:
+        results = [_attempt(job) for job in todo]
+    else:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            results = list(pool.map(_attempt, todo))
     codes = {
         f"{name}/sm_{arch}": code
         for (_, name, arch), (code, _) in zip(work, results, strict=True)
@@ -179,11 +183,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m v4kernels.aot", description=__doc__.split("\n\n")[0])
     parser.add_argument("--all", action="store_true", help="every configuration; rewrites the table")
     parser.add_argument("--arch", type=int, action="append", choices=aot_cases.ARCHS, help="only these")
-    parser.add_argument("--kernel", help="only cases whose name starts with this")
+    parser.add_argument("--kernel", action="append", help="only cases whose name starts with this")
     parser.add_argument("--jobs", type=int, default=2, help="compilers at a time")
     options = parser.parse_args(argv)
     chosen = {c.name for c in aot_cases.cases() if options.all or c.covering}
-    chosen = {name for name in chosen if name.startswith(options.kernel or "")}
+    chosen = {name for name in chosen if name.startswith(tuple(options.kernel or [""]))}
     codes, wrong = compile_all(chosen, options.arch or aot_cases.ARCHS, options.jobs)
     table = read_table()
     known = table.get(triton.__version__, {})

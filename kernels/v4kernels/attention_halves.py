@@ -103,8 +103,9 @@ def halves_kernel(
                 "if_last",
                 EXTRA_FORMAT,
             )
-            # Always true. A product behind a branch is not seen as feeding P·V, so its tile is spread over both
-            # warpgroups instead of computed by each; and one half of K at a time keeps it free of spills.
+            # Always true. A product behind a branch is not seen as feeding P·V, so its tile is spread over
+            # both warpgroups instead of computed by each; and one half of K at a time keeps it free of
+            # spills.
             scores = tl.zeros((BLOCK_H, BLOCK_N), tl.float32)
             if tl.max(slots, 0) >= 0:
                 scores = dot_bf16(q_other, k_other.T, scores)

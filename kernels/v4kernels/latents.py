@@ -67,7 +67,8 @@ def load_latents(
         at = page + row * 256 + first // 2
         packed = tl.load(byte_ptr + at[:, None] + tl.arange(0, WIDTH // 2)[None, :], mask=there, other=0)
         codes = tl.join(packed & 0xF, packed >> 4).reshape(rows, WIDTH).to(tl.int32)
-        # s|ee|m put at the low exponent bits of an fp32 is the value times 2^-126, its subnormal 0.5 included.
+        # s|ee|m put at the low exponent bits of an fp32 is the value times 2^-126, its subnormal 0.5
+        # included.
         bits = ((codes & 8) << 28) | ((codes & 7) << 22)
         values = bits.to(tl.float32, bitcast=True) * 85070591730234615865843651857942052864.0
         scale_at = page + (256 << shift) + row * 32 + first // 16

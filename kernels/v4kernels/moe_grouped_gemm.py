@@ -62,7 +62,8 @@ def grouped_gemm_kernel(
         w_scale = tl.load(w_scale_ptr + w_row[:, None] * (inputs // 32) + start // 32 + scales[None, :])
         if ACTIVATION == "bf16":
             code = tl.join(w & 0xF, w >> 4).reshape(BLOCK_O, BLOCK_I).to(tl.int32)
-            # s|ee|m put at the low exponent bits of an fp32 is the value times 2^-126, its subnormal 0.5 included.
+            # s|ee|m put at the low exponent bits of an fp32 is the value times 2^-126, its subnormal 0.5
+            # included.
             bits = ((code & 8) << 28) | ((code & 7) << 22)
             value = bits.to(tl.float32, bitcast=True) * 85070591730234615865843651857942052864.0
             wide = value.reshape(BLOCK_O, BLOCK_I // 32, 32) * power_of_two(w_scale)[:, :, None]

@@ -24,9 +24,9 @@ CASES = {
     "v41-ratio-2": (CompressorShape(HEAD_DIM, 2, overlap=False), layouts.FP4_288, 64),
     "v41-ratio-1": (CompressorShape(HEAD_DIM, 1, overlap=False), layouts.FP4_288, 64),
 }
-# Largest error of an element format, relative to the value and to the scale of its block: half an ulp, half the
-# smallest step. The kernel's fp32 value may fall on the other side of a tie or of a scale step: then it is a
-# whole step of the next larger scale, hence the doublings below.
+# Largest error of an element format, relative to the value and to the scale of its block: half an ulp, half
+# the smallest step. The kernel's fp32 value may fall on the other side of a tie or of a scale step: then it
+# is a whole step of the next larger scale, hence the doublings below.
 FP8, FP4 = (2**-4, 2**-10), (2**-2, 0.25)
 STEPS = {"fp8_584": FP8, "index_fp8": FP8, "index_fp4": FP4, "fp4_288": FP4}
 BLOCKS = {"fp8_584": 64, "index_fp8": 128, "index_fp4": 32, "fp4_288": 16}

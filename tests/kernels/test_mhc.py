@@ -22,8 +22,8 @@ def check(device, rng, tokens, hidden, num_splits):
     moved = [t.to(device) for t in (x, fn, base, scale)]
     out, post, comb = mhc.collapse(*moved, num_splits=num_splits)
     want, want_post, want_comb = reference.collapse(x.double(), fn, base, scale, 1e-6, 1e-6, 20)
-    # A mix is a dot of 4·hidden terms of unit variance: its error 4·hidden·u·Σ|x·w| / rms is below 4e-4 here; sigmoid
-    # halves it at most, softmax and Sinkhorn of a 4x4 amplify by less than 4.
+    # A mix is a dot of 4·hidden terms of unit variance: its error 4·hidden·u·Σ|x·w| / rms is below 4e-4
+    # here; sigmoid halves it at most, softmax and Sinkhorn of a 4x4 amplify by less than 4.
     slack = (
         4 * numeric.U_FP32 * 4 * hidden * float((x.double().abs().flatten(1) @ fn.double().abs().T).amax())
     )

@@ -33,7 +33,8 @@ def whole(model, prompt):
 
 
 def close(got, want):
-    # The same sums in another batch shape: fp64 round-off, which no selection or rounding step here sits close to.
+    # The same sums in another batch shape: fp64 round-off, which no selection or rounding step here sits
+    # close to.
     assert torch.allclose(got, want, rtol=1e-9, atol=1e-9)
 
 

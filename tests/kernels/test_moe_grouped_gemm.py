@@ -43,8 +43,8 @@ def check_gemm(device, rng, activation, counts, inputs, outputs, block_tokens):
         activation=activation,
     )
     want, magnitude = reference.grouped_gemm(values, quant.from_mxfp4(w, w_scale), counts)
-    # Products of decoded values are exact in fp32 (at most 4 + 2, or 8 + 2, significand bits); the sum of `inputs` is
-    # not, and the store rounds to bf16.
+    # Products of decoded values are exact in fp32 (at most 4 + 2, or 8 + 2, significand bits); the sum of
+    # `inputs` is not, and the store rounds to bf16.
     bound = numeric.accumulation_factor(inputs, numeric.U_FP32) * magnitude
     bound += numeric.bf16_roundoff(device) * want.abs()
     result = numeric.deviation(got, want, bound)

@@ -91,7 +91,8 @@ def test_gather_decodes_what_layouts_decode(device, rng):
         slots = torch.tensor([5, -1, 47, 0, 31] * 4, dtype=torch.int32)
         want = cache.read(slots.clamp(min=0)) * (slots >= 0)[:, None]
         got = gather.gather(layouts.PagedCache(cache.data.to(device), fmt, 16), slots.to(device))
-        # Stored values carry at most 4 significand bits, or are bf16; e2m1 times e4m3 has 2 + 4 bits: all fit bf16.
+        # Stored values carry at most 4 significand bits, or are bf16; e2m1 times e4m3 has 2 + 4 bits: all
+        # fit bf16.
         assert torch.equal(got.cpu().float(), want)
 
 

@@ -1,4 +1,5 @@
-"""The references agree with `transformers`' own DeepSeek-V4 on shared random weights (extra: transformers 5.24)."""
+"""The references agree with `transformers`' own DeepSeek-V4 on shared random weights (extra:
+transformers 5.24)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ import torch
 
 from v4kernels.reference.model import TinyModel, TinyShape, random_weights
 
-transformers = pytest.importorskip("transformers", minversion="5.24.0", reason="needs transformers 5.24 as oracle")
+transformers = pytest.importorskip(
+    "transformers", minversion="5.24.0", reason="needs transformers 5.24 as oracle"
+)
 
 KINDS = {
     "swa": "sliding_attention",
@@ -22,7 +25,8 @@ def pair():
     from transformers.models.deepseek_v4 import DeepseekV4Config
     from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4Model
 
-    # With few heads all of them are often cut off by the ReLU: logits tie at 0, and torch.topk has no rule for ties.
+    # With few heads all of them are often cut off by the ReLU: logits tie at 0, and torch.topk has no rule
+    # for ties.
     s = TinyShape(index_heads=16)
     config = DeepseekV4Config(
         vocab_size=s.vocab,
