@@ -315,6 +315,8 @@ class Rank:
             self.decoding.remove(call)
             self.leave_decode(call, lookahead_tokens)
             content = call.context_at(self.clock)
+            if self.clock > call.clock0:
+                call.emit_ns = self.last_decode_ns  # its latest token; the next comes after a prefill
             if call in self.fresh:
                 self.fresh.remove(call)
             self.walked.append((call, self.clock))

@@ -21,6 +21,9 @@ from v4sim.engine.rank import Rank
 if TYPE_CHECKING:
     from v4sim.engine.replica import Replica
 
+_NOTHING: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+_ONE_TOKEN: NDArray[np.int64] = np.array([[0, 1]], dtype=np.int64)
+
 
 class Results:
     """Applies ended blocks of one replica. `on_done` hears of every call that is over."""
@@ -160,6 +163,11 @@ class Results:
         """Prefill is complete: its last position yields one token."""
         if call.first_token_ns < 0:
             call.first_token_ns = now
+        else:
+            # It was retracted: its client has waited since the token before.
+            gap = np.array([now - call.emit_ns], dtype=np.int64)
+            for probe in self._replica.probes:
+                probe.on_tokens(gap, _NOTHING, _ONE_TOKEN, self._group.width)
         call.generated += 1
         if call.generated >= call.output_tokens:
             rank.prefilling.remove(call)
