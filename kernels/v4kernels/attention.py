@@ -113,7 +113,7 @@ def launch(
         extra.check("extra")
         if form == "halves" and extra.fmt is not window.fmt:
             raise checks.KernelInputError(
-                f"{extra.fmt.name} entries beside {window.fmt.name} windows need the `whole` form: sm_100 and later"
+                f"{extra.fmt.name} entries beside {window.fmt.name} windows need the `whole` form: sm_100 on"
             )
         if dense:
             checks.require(page_table, "page_table", torch.int32, (None, None))

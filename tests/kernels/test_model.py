@@ -9,7 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from v4kernels.reference.compressor import compress, rope_table
 from v4kernels.reference.model import TinyModel, TinyShape, random_weights
+from v4kernels.shapes import CompressorShape
 
 SHAPE = TinyShape()
 TOKENS = 70  # four closed HCA groups and an open one; the window of 8 has rolled many times
@@ -139,3 +141,22 @@ def test_every_part_matters(prompt, whole, model):
         changed[name] = torch.roll(base[name], 1, 0) if base[name].shape[0] > 1 else base[name] * 2
         small = TinyModel(SHAPE, changed)
         assert not torch.allclose(small.extend(small.new_session(), prompt[:30]), whole[0][:30]), name
+
+
+def test_compressor_reference_is_the_models(rng):
+    """The reference that checks the Triton compressor and the model that `transformers` checks pool alike."""
+    shape = TinyShape(head_dim=128, rope_dim=64)
+    model = TinyModel(shape, random_weights(shape, rng), quantised=False)
+    x = torch.randn(21, shape.hidden, generator=rng, dtype=torch.float64)
+    for layer, kind, ratio in ((1, "csa", 4), (2, "hca", 16)):
+        name = f"layers.{layer}.self_attn.compressor."
+        session = model.new_session()
+        got = model._compress(x, session, session.layers[layer], name, kind, 128)
+        rows = torch.cat([x @ model.weights[name + part].T for part in ("kv_proj", "gate_proj")], 1)
+        bias, norm = (model.weights[name + part] for part in ("position_bias", "kv_norm"))
+        table = rope_table(21, shape.compressed_theta)
+        want = compress(
+            rows, bias, norm, table, CompressorShape(128, ratio, overlap=kind == "csa"), shape.eps
+        )
+        # The model's angles are fp32 like transformers'; the table's are fp64 rounded once.
+        assert torch.allclose(got, want, atol=1e-5)
