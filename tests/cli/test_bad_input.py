@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,17 @@ def test_a_profile_of_another_gpu_is_refused(refused: Run, small_trace: Path) ->
     complaint = refused(small_trace, "-p", "h200").lower()
     assert "h200" in complaint
     assert "b200" in complaint
+
+
+def test_a_profile_of_another_model_is_refused(refused: Run, small_trace: Path, tmp_path: Path) -> None:
+    """One model's shapes never answer for another's."""
+    known = json.loads((resources.files("v4sim") / "profiles/b200.json").read_text())
+    known["operations"] = {k: v for k, v in known["operations"].items() if ".v4-flash" not in k}
+    other = tmp_path / "pro-only.json"
+    other.write_text(json.dumps(known))
+    complaint = refused(small_trace, "-p", str(other))
+    assert "v4-flash" in complaint
+    assert "v4calib" in complaint
 
 
 @pytest.mark.parametrize(
