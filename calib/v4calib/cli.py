@@ -1,6 +1,7 @@
 """The `v4calib` command: the one place that turns an error into words on stderr and an exit code.
 
-Exit codes: 0 good · 1 `check` found residuals above the goal · 2 bad input · 130 interrupted. What a
+Exit codes: 0 good · 1 `check` found residuals above the goal, `diff` a difference, `doctor` no device · 2 bad
+input · 130 interrupted. What a
 subcommand does is in `v4calib.commands`. Nothing heavy is imported here.
 """
 
@@ -11,7 +12,7 @@ import sys
 import typer
 
 from v4calib.commands import build_app
-from v4calib.errors import V4Error
+from v4calib.errors import Interrupted, V4Error
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
@@ -32,6 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
         return _fail(f"{name}{error.strerror or error}. Check that it exists and may be used.", BAD_INPUT)
+    except Interrupted as stopped:
+        return _fail(str(stopped), INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted; nothing was written", INTERRUPTED)
 

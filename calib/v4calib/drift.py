@@ -1,9 +1,10 @@
 """Two passes in different orders: did the device change while it was measured?
 
-Every point is timed once a pass. If the second pass is slower as a whole, the device was warming, throttled or
-shared, and no repeat inside a pass would have shown it. The test is on the logarithms of pass 2 / pass 1
-over all points: a median beyond 2 % that a sign test does not put down to chance is drift. A single point whose
-passes are apart by more than 10 % is unstable. Both are flags: they are reported, and widen residuals.
+Every point is timed once a pass. If the second pass is slower as a whole, the device was warming,
+throttled or shared, and no repeat inside a pass would have shown it. The test is on the logarithms of
+pass 2 / pass 1 over all points: a median beyond 2 % that a sign test does not put down to chance is
+drift. A single point whose passes are apart by more than 10 % is unstable. Both are flags: they are
+reported, and widen residuals.
 """
 
 from __future__ import annotations

@@ -9,4 +9,8 @@ class CalibError(V4Error):
     """A measurement or an import cannot be made."""
 
 
-__all__ = ["CalibError", "V4Error"]
+class Interrupted(Exception):
+    """A run was stopped by its user; the message says what is kept."""
+
+
+__all__ = ["CalibError", "Interrupted", "V4Error"]

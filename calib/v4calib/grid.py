@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from v4calib.errors import CalibError
+from v4calib.timing import Budget
 
 MIXES = ("equal", "mixed", "one")
 SHORT_TOKENS = 8192  # the other sequences where one is long
@@ -76,6 +77,12 @@ class Grid:
     max_batch_context: int
     point_s: float  # time limit of one timing
     ci_goal: float  # relative half-width of its confidence interval
+    block: int = 5  # launches between two looks at it
+    min_samples: int = 10
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.ci_goal, self.point_s, self.block, self.min_samples)
 
 
 _QUICK = Grid(
@@ -108,17 +115,19 @@ _FULL = Grid(
 )
 _CPU = Grid(
     name="cpu",
-    batches=(1, 2, 4),
-    contexts=(256, 1024, 4096, 8192),
+    batches=(1, 2, 3),
+    contexts=(256, 4096, 8192),
     widths=(1, 2),
-    new=(1, 16, 32),
+    new=(1, 8, 16),
     past=(0, 1024, 4096),
-    tokens=(1, 2, 4, 8, 16, 32),
+    tokens=(1, 2, 4, 16),
     tps=(1, 4),
     link_bytes=(1 << 20, 1 << 22, 1 << 24),
     max_batch_context=16_384,
-    point_s=0.05,
+    point_s=0.1,
     ci_goal=0.2,
+    block=1,
+    min_samples=3,
 )
 GRIDS = {grid.name: grid for grid in (_QUICK, _FULL, _CPU)}
 

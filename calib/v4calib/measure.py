@@ -55,6 +55,7 @@ def run(
     done = {row.key for row in journal.rows}
     settled = {row.point.key for row in journal.rows if not row.variant}
     compiled: dict[tuple[str, str], str | None] = {}
+    verified: set[str] = set()
     for i, (number, operation, point) in enumerate(order):
         progress(i, len(order), point.key)
         if point.key in settled:
@@ -62,7 +63,7 @@ def run(
         wanted = [v for v in device.variants(operation, point) if (point.key, v.label, number) not in done]
         if not wanted:
             continue
-        for row in _rows(device, operation, point, number, wanted, budget, compiled):
+        for row in _rows(device, operation, point, number, wanted, budget, compiled, verified):
             journal.append(row)
             if not row.variant:
                 settled.add(point.key)
@@ -78,6 +79,7 @@ def _rows(
     wanted: Sequence[Variant],
     budget: Budget,
     compiled: dict[tuple[str, str], str | None],
+    verified: set[str],
 ) -> list[Row]:
     def nothing(status: str, reason: str) -> list[Row]:
         return [Row(point, "", number, status, reason)]
@@ -96,9 +98,11 @@ def _rows(
     except Exception as error:  # out of memory, a launcher that refuses: a row, not the end of the run
         return nothing("failed", _words(error))
     try:
-        wrong = case.verify()
-        if wrong is not None:
-            return nothing("wrong", wrong)
+        if point.key not in verified:  # once a process: the same kernel on the same tensors
+            wrong = case.verify()
+            if wrong is not None:
+                return nothing("wrong", wrong)
+            verified.add(point.key)
         return [_timed(device, operation, point, number, case, variant, budget) for variant in wanted]
     except Exception as error:  # see above
         return nothing("failed", _words(error))

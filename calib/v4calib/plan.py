@@ -16,7 +16,6 @@ from v4calib.measure import Job
 from v4calib.operations import select
 from v4calib.operations.base import MeasuredOperation
 from v4calib.roofline import LAUNCH_US, bound_us, peaks
-from v4calib.timing import BLOCK, MIN_SAMPLES
 from v4sim.model.hardware import gpu
 
 PASSES = 2
@@ -100,9 +99,9 @@ def described(name: str, device: str = "cuda") -> DeviceFacts:
 def _point_s(operation: MeasuredOperation, point: Point, axes: Grid, facts: DeviceFacts) -> float:
     rates = peaks(facts)
     if rates is None:
-        return 0.2 + axes.point_s
+        return 0.4 + 3 * axes.point_s
     _, bound = bound_us(operation.work(point), rates, operation.matrix_format(point), "cold")
     launch_s = (_ROOFLINE_TIMES * bound + LAUNCH_US) / 1e6
-    needed = (2 * BLOCK + MIN_SAMPLES) * launch_s
+    needed = (2 * axes.block + axes.min_samples) * launch_s
     variants = 1 if operation.footprint_bytes(point) >= facts.l2_bytes else 2
     return operation.setup_s(point) + variants * max(needed, 0.02)

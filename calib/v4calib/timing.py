@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from v4calib.device import Case, Clock, Variant
+if TYPE_CHECKING:
+    from v4calib.device import Case, Clock, Variant
 
-BLOCK = 5
-MIN_SAMPLES = 10
 MAX_SAMPLES = 400
 MAX_WARM_BLOCKS = 40
 STEADY = 0.02  # consecutive medians that differ by less are steady
@@ -25,10 +25,12 @@ _Z95 = 1.959964
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When to stop: a relative half-width of the interval, and seconds of device time."""
+    """When to stop: a relative half-width of the interval, or seconds of device time, whichever is first."""
 
     ci_goal: float
     seconds: float
+    block: int = 5
+    min_samples: int = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def measure(clock: Clock, case: Case, variant: Variant, budget: Budget) -> Timin
     """Time one variant of one case."""
     warm, previous, steady, spent = 0, math.inf, False, 0.0
     for _ in range(MAX_WARM_BLOCKS):
-        block = clock.sample_us(case, variant, BLOCK)
+        block = clock.sample_us(case, variant, budget.block)
         warm += len(block)
         spent += sum(block) / 1e6
         current = median(block)
@@ -63,10 +65,10 @@ def measure(clock: Clock, case: Case, variant: Variant, budget: Budget) -> Timin
     samples: list[float] = []
     spent = 0.0
     while len(samples) < MAX_SAMPLES:
-        block = clock.sample_us(case, variant, BLOCK)
+        block = clock.sample_us(case, variant, budget.block)
         samples += block
         spent += sum(block) / 1e6
-        if len(samples) >= MIN_SAMPLES:
+        if len(samples) >= budget.min_samples:
             found = interval(samples)
             if (found[2] - found[1]) / 2 <= budget.ci_goal * found[0] or spent > budget.seconds:
                 break

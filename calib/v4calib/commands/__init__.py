@@ -9,7 +9,13 @@ from __future__ import annotations
 import typer
 
 from v4calib.commands.check import check
+from v4calib.commands.diff import diff
+from v4calib.commands.doctor import doctor
+from v4calib.commands.fit import fit
 from v4calib.commands.importing import aiconfigurator
+from v4calib.commands.merge import merge
+from v4calib.commands.plan import plan
+from v4calib.commands.run import run
 from v4calib.commands.show import show
 
 __all__ = ["build_app"]
@@ -18,7 +24,7 @@ __all__ = ["build_app"]
 def build_app() -> typer.Typer:
     options = {"help_option_names": ["-h", "--help"]}
     app = typer.Typer(
-        help="Make, check and describe calibration profiles.",
+        help="Measure this GPU, and make, check and compare calibration profiles.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -33,6 +39,6 @@ def build_app() -> typer.Typer:
     )
     importers.command("aiconfigurator")(aiconfigurator)
     app.add_typer(importers, name="import")
-    app.command()(check)
-    app.command()(show)
+    for command in (doctor, plan, run, fit, check, show, diff, merge):
+        app.command()(command)
     return app

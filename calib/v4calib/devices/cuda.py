@@ -1,8 +1,8 @@
 """An NVIDIA GPU through torch: CUDA events around graph replays and eager launches.
 
 graph/cold   a captured graph runs over all copies of the tensors, which together are more than eight L2
-             sizes, so none finds its own bytes; where so many copies would be needed that they cannot be had, a
-             flush of that size runs before each launch, outside the two events.
+             sizes, so none finds its own bytes; where so many copies cannot be had, a flush of that size
+             runs before each launch, outside the two events.
 graph/hot    a graph of launches on one copy.
 eager/hot    launches one after another without a graph: what a launch costs shows where the kernel is short.
 
@@ -108,8 +108,8 @@ class CudaDevice(Device):
 
         if not torch.cuda.is_available():
             raise CalibError(
-                "no CUDA device is visible here: run on a GPU node (`v4calib doctor` says what is missing), or "
-                "try the chain with --device cpu."
+                "no CUDA device is visible here: run on a GPU node (`v4calib doctor` says what is "
+                "missing), or try the chain with --device cpu."
             )
         found = torch.cuda.get_device_properties(0)
         name = torch.cuda.get_device_name(0)

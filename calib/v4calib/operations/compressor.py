@@ -117,7 +117,7 @@ class Compressor(MeasuredOperation):
                 states_here.double().cpu(), bias.cpu(), norm.cpu(), table_here.cpu(), shape, 1e-6
             )
             got = here.read(layouts.slots_of(table[0], page_entries, torch.arange(2)).to(torch_device)).cpu()
-            # Half a step of e4m3 is 2^-4 of a value; a value beside a tie or a scale step may take a whole one.
+            # Half a step of e4m3 is 2^-4 of a value; beside a tie or a scale step it may be a whole one.
             block = 128 if kind == "index" else 64
             top = want.abs().unflatten(1, (-1, block)).amax(-1, keepdim=True).expand(-1, -1, block).flatten(1)
             return worst(self.name, numeric.deviation(got, want, want.abs() * 2**-3 + top * 2**-9 + 1e-5))
