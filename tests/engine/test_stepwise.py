@@ -36,7 +36,7 @@ def traces(draw: st.DrawFn) -> list[CallRow]:
             if not previous:
                 fork = draw(st.booleans()) and rows
                 parent = draw(st.sampled_from(rows)) if fork else None
-                prompt = draw(st.integers(1, 3000))
+                prompt = draw(st.one_of(st.integers(1, 3000), st.integers(3000, 9000)))
                 keep = min(parent.prompt_tokens, prompt) if parent else 0
                 row = CallRow(
                     session_id=name,

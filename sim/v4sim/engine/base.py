@@ -77,6 +77,11 @@ class Scheduler(Protocol):
 
     def quiet_steps(self, rank: Rank) -> int: ...
 
+    def chunks_ahead(self, rank: Rank, chunk: Chunk) -> int:
+        """After the step that computes `chunk`: how many more steps this rank would, undisturbed, compute
+        another chunk of that size of the same call and nothing else. The last chunk never counts."""
+        ...
+
     def decode_alloc_tokens(self, width: int) -> int:
         """Tokens beyond the context for which a decode step holds pages."""
         ...

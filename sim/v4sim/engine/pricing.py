@@ -33,6 +33,8 @@ class Block:
     `contexts` [rows, steps + 1] are there for blocks that were priced as arrays. `steps` may be cut down while the block runs. Where
     finished calls leave after the first step, that step was priced alone: `work` then tells its rows
     and `first_parts_ns` its parts, also as the first column of `parts_ns`.
+
+    A run of prefill steps repeats its chunks, each time on top of the last: `run_parts_ns` per step.
     """
 
     start_ns: int
@@ -47,16 +49,20 @@ class Block:
     parts_ns: NDArray[np.int64] | None = None
     durations_ns: NDArray[np.int64] | None = None
     contexts: NDArray[np.int64] | None = None
+    run_parts_ns: list[list[int]] | None = None
 
 
 class Pricer:
     """Prices for one replica. Reads the group, changes nothing."""
 
-    def __init__(self, env: simpy.Environment, group: Group, cost: StepCost, *, stepwise: bool) -> None:
+    def __init__(
+        self, env: simpy.Environment, group: Group, cost: StepCost, *, stepwise: bool, prefill_runs: bool
+    ) -> None:
         self._env = env
         self._group = group
         self._cost = cost
         self._stepwise = stepwise
+        self._prefill_runs = prefill_runs
         self._last_step_ns = 10_000_000
 
     def price(
@@ -69,7 +75,13 @@ class Pricer:
         token: int,
     ) -> Block:
         """The block that starts now. `decodes` says which ranks decode, `chunks` what they prefill."""
-        if not one_step and not self._stepwise:
+        if self._stepwise:
+            return self._single(now, chunks, decodes, token)
+        if one_step:
+            steps = self._chunks_ahead(visible_ns, chunks, decodes)
+            if steps:
+                return self._prefill_run(now, steps + 1, chunks, decodes, token)
+        else:
             steps = self._steps_ahead(now, visible_ns)
             if steps > 1:
                 block = self._run(now, steps, chunks, decodes, token)
@@ -136,6 +148,54 @@ class Pricer:
             if horizon < steps:
                 steps = max(_SHORTEST_BLOCK, int(horizon))
         return steps
+
+    def _chunks_ahead(self, visible_ns: int, chunks: list[list[Chunk]], decodes: list[bool]) -> int:
+        """How many more steps would repeat this one, chunk after chunk of the same long prompts."""
+        if True in decodes or not self._prefill_runs:
+            return 0
+        group = self._group
+        ahead = MAX_BLOCK_STEPS
+        for rank, planned in zip(group.ranks, chunks, strict=True):
+            if rank.last_arrival_ns > visible_ns or rank.leaving:
+                return 0
+            if planned:
+                if len(planned) > 1 or planned[0].last:
+                    return 0
+                ahead = min(ahead, group.scheduler.chunks_ahead(rank, planned[0]))
+        return ahead if ahead < MAX_BLOCK_STEPS else 0
+
+    def _prefill_run(
+        self, now: int, steps: int, chunks: list[list[Chunk]], decodes: list[bool], token: int
+    ) -> Block:
+        loads, work = self._loads(chunks, decodes, None)
+        parts: list[list[int]] = []
+        ends: list[int] = []
+        end, horizon = now, self._env.peek()
+        for step in range(steps):
+            if step:
+                loads = [
+                    load._replace(prefill=tuple([(new, past + new) for new, past in load.prefill]))
+                    if load.prefill
+                    else load
+                    for load in loads
+                ]
+            priced = self._cost.step(loads, self._group.width, "prefill")
+            parts.append(priced)
+            end += sum(priced)
+            ends.append(end)
+            if step and ends[-2] > horizon:
+                break  # what comes after the next event would probably be cut off again
+        return Block(
+            now,
+            ends,
+            len(ends),
+            chunks,
+            decodes,
+            token,
+            kind="prefill",
+            work=work,
+            run_parts_ns=parts,
+        )
 
     def _steps_that_fit(self, contexts: NDArray[np.int64], steps: int) -> int:
         """Cut a run before the step for which some rank's pages run out."""

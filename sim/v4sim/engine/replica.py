@@ -63,7 +63,8 @@ class Replica:
         )
         self._delayer = delayer
         self._denied = False
-        self._pricer = Pricer(env, self.group, cost, stepwise=stepwise)
+        # A delayer counts passes, so with one every step is decided by itself.
+        self._pricer = Pricer(env, self.group, cost, stepwise=stepwise, prefill_runs=delayer is None)
         self._results = Results(self, self.group, on_done)
         self._block: Block | None = None
         self._token = 0

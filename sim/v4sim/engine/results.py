@@ -17,6 +17,7 @@ from v4sim.engine.call import FINISHED, Call
 from v4sim.engine.group import Group
 from v4sim.engine.pricing import Block
 from v4sim.engine.rank import Rank
+from v4sim.errors import LawError
 
 if TYPE_CHECKING:
     from v4sim.engine.replica import Replica
@@ -37,6 +38,9 @@ class Results:
         """Everything that the end of `block` (now) brings about."""
         group = self._group
         self.free_leaving(now)
+        if block.run_parts_ns is not None:
+            self._prefill_run(block)
+            return
         active = [
             rank
             for rank, decodes in zip(group.ranks, block.decodes, strict=True)
@@ -158,6 +162,28 @@ class Results:
                 rank.chunk_done(call, chunk.new_tokens, late=late)
                 if chunk.last:
                     self._first_token(rank, call, now)
+
+    def _prefill_run(self, block: Block) -> None:
+        """Several steps that computed one chunk after the other of the same prompts, none of them the last."""
+        assert block.run_parts_ns is not None
+        assert block.work is not None
+        ranks = self._group.ranks
+        running = [(rank, planned[0]) for rank, planned in zip(ranks, block.chunks, strict=True) if planned]
+        weight = sum([chunk.new_tokens for _, chunk in running])
+        start_ns = block.start_ns
+        for step in range(block.steps):
+            duration_ns = int(block.ends_ns[step]) - start_ns
+            for probe in self._replica.probes:
+                probe.on_step(
+                    self._replica, start_ns, duration_ns, block.run_parts_ns[step], "prefill", block.work
+                )
+            start_ns += duration_ns
+            for rank, chunk in running:
+                call, new = chunk.call, chunk.new_tokens
+                if step and not rank.try_extend(call, new):
+                    raise LawError(f"{call!r} has no room for a chunk that was promised to fit")
+                call.share_ns += duration_ns * new // weight
+                rank.chunk_done(call, new, late=False)
 
     def _first_token(self, rank: Rank, call: Call, now: int) -> None:
         """Prefill is complete: its last position yields one token."""

@@ -137,6 +137,18 @@ class SGLangRules:
         chunks.append(Chunk(call, take, call.prefilled - call.replay_tokens, last))
         budget.charge(rank.pages(take), self._announced(call) if last else 0)
 
+    def chunks_ahead(self, rank: Rank, chunk: Chunk) -> int:
+        call, new, page = chunk.call, chunk.new_tokens, self.page_tokens
+        if self.chunk_tokens is None or self.plans_always or call.replay_tokens:
+            return 0
+        uses_all = rank.pages(new) >= self.chunk_tokens or rank.pages(new) >= self.max_prefill_tokens
+        if not uses_all or new % page or (chunk.past_tokens + new) % page:
+            return 0
+        owner = rank.owner
+        if owner.swa_available < (2 * DECODE_WINDOW_PAGES + 1) * page + 2 * new:
+            return 0
+        return min((call.prefill_left - new - 1) // new, owner.kv_available // new)
+
     def _floor_end(self, past: int, take: int) -> int:
         """A truncated chunk ends on a page boundary."""
         return (past + take) // self.page_tokens * self.page_tokens - past

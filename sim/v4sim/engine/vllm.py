@@ -148,6 +148,9 @@ class VLLMRules:
         self.memory(rank).preempted = True
         rank.retract(victim, self.decode_alloc_tokens(1), keep=True, to_front=True)
 
+    def chunks_ahead(self, rank: Rank, chunk: Chunk) -> int:
+        return 0  # a step of vLLM may always take in somebody else as well
+
     # -- decode ---------------------------------------------------------------------------------
 
     def decode_alloc_tokens(self, width: int) -> int:
