@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from v4sim.engine.sglang import NewTokenRatio
+from v4sim.engine.estimate import NewTokenRatio
 from v4traces import CallRow
 
 Watch = Callable[..., Any]

@@ -81,7 +81,7 @@ def make_rank(
     engine = deployment.engine
     is_vllm = engine.kind == "vllm"
     owner = CacheOwner(
-        SpanTree(prefixes, page_grain=is_vllm),
+        SpanTree(prefixes, page_grain=is_vllm, keeps_leaves=is_vllm or engine.swa_veto != "strict"),
         HitPolicy(engine.swa_veto, engine.page_tokens, spec.sliding_window, spec.num_layers),
         kv_tokens=pools.kv_tokens,
         swa_tokens=pools.swa_tokens,

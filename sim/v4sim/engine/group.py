@@ -63,7 +63,7 @@ class Group:
                 self.store.drop(call)
                 self._walk(call, call.emitted_at(rank.clock), past)
                 self.store.put(call)
-                rank.rewalk(call)
+                rank.finishes.push(call)
 
     def pages_of(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Pages that a decode step at these contexts holds."""

@@ -30,9 +30,9 @@ class Block:
     """What a replica runs now. Only pure decode blocks have more than one step.
 
     `ends_ns` are the step boundaries; `parts_ns` [PARTS, steps], `durations_ns` [steps] and
-    `contexts` [rows, steps + 1] are there for blocks that were priced as arrays. `steps` may be cut down while the block runs. Where
-    finished calls leave after the first step, that step was priced alone: `work` then tells its rows
-    and `first_parts_ns` its parts, also as the first column of `parts_ns`.
+    `contexts` [rows, steps + 1] are there for blocks that were priced as arrays. `steps` may be cut down
+    while the block runs. Where finished calls leave after the first step, that step was priced alone:
+    `work` then tells its rows and `first_parts_ns` its parts, also as the first column of `parts_ns`.
 
     A run of prefill steps repeats its chunks, each time on top of the last: `run_parts_ns` per step.
     """

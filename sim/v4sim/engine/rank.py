@@ -12,7 +12,6 @@ stands still.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -22,6 +21,7 @@ from v4sim.cache.owner import CacheOwner
 from v4sim.cache.pool import Reservation
 from v4sim.engine.blocked import BlockedLedger
 from v4sim.engine.call import FINISHED, PARKED, RUNNING, WAITING, Call
+from v4sim.engine.finishes import FinishQueue
 
 # While it decodes, a call's sliding window straddles at most two pages.
 DECODE_WINDOW_PAGES = 2
@@ -30,8 +30,7 @@ DECODE_WINDOW_PAGES = 2
 class Rank:
     """State of one rank; `index` within its replica, `replica` the replica's number.
 
-    The scheduler's own running state (an estimate, a counter) is kept in `memory`, which it alone
-    reads: schedulers are shared by all ranks and hold rules only. `overhead_tokens` of the kv pool are
+    `memory` belongs to the scheduler alone: schedulers are shared by all ranks and hold rules only. `overhead_tokens` of the kv pool are
     held per running call beyond its history (vLLM keeps windows and compressor state in the same blocks).
     `keeps_windows`: what a call's window has left behind stays reusable (vLLM's freed blocks keep their
     hashes) instead of being freed while it decodes.
@@ -67,8 +66,7 @@ class Rank:
         self.decode_alloc = 0  # Σ kv_end of decoding calls, as last allocated
         self.epoch = 0
         self.blocked = BlockedLedger()
-        self._finishes: list[tuple[int, int, Call]] = []
-        self._joins = 0
+        self.finishes = FinishQueue()
         self._admissions = 0
         self.memory: Any = None
 
@@ -89,14 +87,7 @@ class Rank:
         return -(-tokens // page) * page
 
     def steps_to_next_finish(self) -> int:
-        heap = self._finishes
-        while heap and not self._is_current(heap[0]):
-            heapq.heappop(heap)
-        return heap[0][0] - self.clock if heap else 1 << 40
-
-    def _is_current(self, entry: tuple[int, int, Call]) -> bool:
-        finish, order, call = entry
-        return call.state == RUNNING and call.join_order == order and call.clock0 + call.num_steps == finish
+        return self.finishes.next_clock() - self.clock
 
     # -- queue ----------------------------------------------------------------------------------
 
@@ -221,27 +212,14 @@ class Rank:
         call.emit_ns = now_ns
         call.clock0 = self.clock
         call.share0_ns = self.share_ns
-        self._joins += 1
-        call.join_order = self._joins
         self.decoding.append(call)
         self.decode_alloc += call.kv_end
-        heapq.heappush(self._finishes, (self.clock + call.num_steps, call.join_order, call))
+        self.finishes.push(call)
         self.epoch += 1
-
-    def rewalk(self, call: Call) -> None:
-        """The call's remaining steps changed (another verify width)."""
-        self._joins += 1
-        call.join_order = self._joins
-        heapq.heappush(self._finishes, (call.clock0 + call.num_steps, call.join_order, call))
 
     def take_finished(self) -> list[Call]:
         """Remove and return the calls whose last step just ended."""
-        done: list[Call] = []
-        heap = self._finishes
-        while heap and heap[0][0] <= self.clock:
-            entry = heapq.heappop(heap)
-            if self._is_current(entry):
-                done.append(entry[2])
+        done = self.finishes.pop_due(self.clock)
         for call in done:
             self.decoding.remove(call)
         return done

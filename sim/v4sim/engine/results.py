@@ -164,7 +164,7 @@ class Results:
                     self._first_token(rank, call, now)
 
     def _prefill_run(self, block: Block) -> None:
-        """Several steps that computed one chunk after the other of the same prompts, none of them the last."""
+        """Several steps that computed chunk after chunk of the same prompts, none of them the last."""
         assert block.run_parts_ns is not None
         assert block.work is not None
         ranks = self._group.ranks

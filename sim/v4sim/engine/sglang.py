@@ -15,43 +15,10 @@ from dataclasses import dataclass
 
 from v4sim.engine.base import ENDLESS, Chunk
 from v4sim.engine.call import Call
+from v4sim.engine.estimate import Budget, NewTokenRatio
 from v4sim.engine.rank import DECODE_WINDOW_PAGES, Rank
 
 LPM_QUEUE_LIMIT = 128  # above this many waiting calls, longest-prefix-match falls back to fcfs
-RETRACT_DECODE_STEPS = 20
-RATIO_INITIAL, RATIO_FLOOR_FACTOR, RATIO_DECAY_STEPS = 0.7, 0.14, 600
-
-
-class NewTokenRatio:
-    """Share of the announced output that admission holds room for; falls while nothing is retracted.
-
-    Kept as (base, steps since), so that k steps at once equal k single steps exactly.
-    """
-
-    __slots__ = ("_base", "_steps", "decay", "floor", "initial")
-
-    def __init__(self, conservativeness: float) -> None:
-        self.initial = min(RATIO_INITIAL * conservativeness, 1.0)
-        self.floor = self.initial * RATIO_FLOOR_FACTOR
-        self.decay = (self.initial - self.floor) / RATIO_DECAY_STEPS
-        self._base = self.initial
-        self._steps = 0
-
-    @property
-    def value(self) -> float:
-        return max(self.floor, self._base - self.decay * max(self._steps, 0))
-
-    def step(self, steps: int) -> None:
-        self._steps += steps
-
-    def retracted(self, generated: int, requests: int, announced: int) -> None:
-        """What remains running, after a retraction; the step that this made room for does not decay."""
-        self._base = min(1.0, (generated + RETRACT_DECODE_STEPS * requests) / (announced + 1))
-        self._steps = -1
-
-    def reset(self) -> None:
-        self._base = self.initial
-        self._steps = 0
 
 
 @dataclass(slots=True)
@@ -113,7 +80,7 @@ class SGLangRules:
             return []
         if not rank.waiting and not rank.prefilling:
             return []
-        budget = _Budget(self, rank, memory.ratio.value)
+        budget = Budget(self, rank, memory.ratio.value)
         chunks: list[Chunk] = []
         if rank.prefilling:
             self._continue(rank, rank.prefilling[0], budget, chunks)
@@ -121,7 +88,7 @@ class SGLangRules:
             self._admit(rank, budget, chunks, now_ns, visible_ns)
         return chunks
 
-    def _continue(self, rank: Rank, call: Call, budget: _Budget, chunks: list[Chunk]) -> None:
+    def _continue(self, rank: Rank, call: Call, budget: Budget, chunks: list[Chunk]) -> None:
         """The chunk in progress goes first; it takes what the budget allows, or is parked."""
         left = call.prefill_left
         take = min(left, self._largest_chunk(rank, call, budget))
@@ -153,7 +120,7 @@ class SGLangRules:
         """A truncated chunk ends on a page boundary."""
         return (past + take) // self.page_tokens * self.page_tokens - past
 
-    def _admit(self, rank: Rank, budget: _Budget, chunks: list[Chunk], now_ns: int, visible_ns: int) -> None:
+    def _admit(self, rank: Rank, budget: Budget, chunks: list[Chunk], now_ns: int, visible_ns: int) -> None:
         owner = rank.owner
         for call in self._ordered(rank, visible_ns):
             if self.prefill_max_requests is not None and len(chunks) >= self.prefill_max_requests:
@@ -218,14 +185,14 @@ class SGLangRules:
         """Output tokens that admission reserves for: what the client asked for, clipped."""
         return min(call.max_new_tokens - call.generated, self.clip_max_new_tokens)
 
-    def _largest_chunk(self, rank: Rank, call: Call, budget: _Budget) -> int:
+    def _largest_chunk(self, rank: Rank, call: Call, budget: Budget) -> int:
         """What the budget leaves, cut to a chunk whose windows an otherwise empty pool could hold."""
         page = self.page_tokens
         kept = DECODE_WINDOW_PAGES + (1 if call.held is not None else 0)
         most = max(page, rank.owner.swa.capacity - kept * page)
         return most if budget.chunk is None else min(most, budget.chunk)
 
-    def _window_peak(self, rank: Rank, call: Call, extend: int, budget: _Budget) -> int:
+    def _window_peak(self, rank: Rank, call: Call, extend: int, budget: Budget) -> int:
         limit = min(extend, self._largest_chunk(rank, call, budget))
         longest = extend + max(0, call.max_new_tokens - call.generated)
         return max(limit - self.window_tokens, 0) + min(longest, self.window_tokens) + self.page_tokens
@@ -282,51 +249,3 @@ class SGLangRules:
         memory = self.memory(rank)
         memory.pause = 0
         memory.ratio.reset()
-
-
-class _Budget:
-    """What one pass may still spend on a rank. `total` is worked out when an admission asks for it."""
-
-    __slots__ = ("_charged", "_rank", "_rules", "chunk", "input", "open", "ratio", "reserved_output")
-
-    def __init__(self, rules: SGLangRules, rank: Rank, ratio: float) -> None:
-        self._rules = rules
-        self._rank = rank
-        self._charged = 0
-        self.ratio = ratio
-        self.reserved_output = -1
-        running = len(rank.decoding) if rules.mixes else 0
-        self.chunk = None if rules.chunk_tokens is None else rules.chunk_tokens - running
-        self.input = rules.max_prefill_tokens - running
-        self.open = True
-
-    def total(self) -> float:
-        """Tokens that may still be promised: free and evictable, less what running calls may need.
-
-        What this pass admitted is charged in full, although part of it is allocated already.
-        """
-        if self.reserved_output < 0:
-            clip, clock = self._rules.clip_max_new_tokens, self._rank.clock
-            self.reserved_output = sum(
-                [
-                    max(0, min(call.max_new_tokens - call.emitted_at(clock), clip))
-                    for call in self._rank.decoding
-                ]
-            )
-        return self._rank.owner.kv_available - self.reserved_output * self.ratio - self._charged
-
-    def growth_per_step(self) -> float:
-        """Upper bound of what one decode step can add to `total`: emitted tokens and the decay."""
-        rank, rules = self._rank, self._rules
-        emitted = len(rank.decoding) * (1 + rules.draft_alloc_tokens)
-        decay = rules.memory(rank).ratio.decay
-        return emitted * self.ratio + decay * self.reserved_output
-
-    def charge(self, rounded_tokens: int, reserved_tokens: int) -> None:
-        """Book a chunk; `reserved_tokens` are promised beyond it."""
-        self._charged += reserved_tokens
-        self.input -= rounded_tokens
-        if self.chunk is not None:
-            self.chunk -= rounded_tokens
-        if self.input <= 0 or (self.chunk is not None and self.chunk <= 0):
-            self.open = False
