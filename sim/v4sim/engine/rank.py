@@ -30,10 +30,9 @@ DECODE_WINDOW_PAGES = 2
 class Rank:
     """State of one rank; `index` within its replica, `replica` the replica's number.
 
-    `memory` belongs to the scheduler alone: schedulers are shared by all ranks and hold rules only. `overhead_tokens` of the kv pool are
-    held per running call beyond its history (vLLM keeps windows and compressor state in the same blocks).
-    `keeps_windows`: what a call's window has left behind stays reusable (vLLM's freed blocks keep their
-    hashes) instead of being freed while it decodes.
+    `memory` belongs to the scheduler alone. `overhead_tokens` of the kv pool are held per running call
+    beyond its history (vLLM keeps windows and compressor state in the same blocks). `keeps_windows`:
+    what a call's window has left behind stays reusable instead of being freed while it decodes.
     """
 
     def __init__(
