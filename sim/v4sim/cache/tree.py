@@ -21,12 +21,19 @@ from v4sim.prefix import NO_PARENT, PrefixIndex
 
 
 class SpanTree:
-    """Resident spans of one owner. `page_grain` selects vLLM's eviction grain."""
+    """Resident spans of one owner. `page_grain` selects vLLM's eviction grain.
 
-    def __init__(self, prefixes: PrefixIndex, *, page_grain: bool = False) -> None:
+    `keeps_leaves`: a leaf that loses its window keeps its history. Without it the leaf goes whole, as in
+    SGLang where nothing could resume there.
+    """
+
+    def __init__(
+        self, prefixes: PrefixIndex, *, page_grain: bool = False, keeps_leaves: bool = False
+    ) -> None:
         self.prefixes = prefixes
         self.page_tokens = prefixes.page_tokens
         self.page_grain = page_grain
+        self.keeps_leaves = keeps_leaves
         self.kv_tokens = 0
         self.protected_tokens = 0
         self.swa_tokens = 0
@@ -256,8 +263,8 @@ class SpanTree:
     def evict_swa(self, tokens: int) -> int:
         """Free at least `tokens` of sliding window, oldest first.
 
-        An inner node becomes a tombstone; an unlocked leaf goes whole, since without its window it
-        could not be resumed. A node that a running call reads keeps its last page of window.
+        An inner node becomes a tombstone; an unlocked leaf goes whole, unless leaves are kept. A node
+        that a running call reads keeps its last page of window.
         """
         freed, page = 0, self.page_tokens
         while freed < tokens and self._swa_lru:
@@ -270,7 +277,7 @@ class SpanTree:
                 continue
             spare = node.swa_tokens - kept
             freed += spare
-            if node.children == 0 and node.locks == 0:
+            if node.children == 0 and node.locks == 0 and not self.keeps_leaves:
                 self.evicted_tokens += node.tokens
                 self._remove(node)
             else:
