@@ -21,12 +21,16 @@ class Target(NamedTuple):
 
 
 class RouteRequest(NamedTuple):
-    """What a router may know of a call. `uid` names its content, `session` its session copy."""
+    """What a router may know of a call. `uid` names its content, `session` its session copy.
+
+    `home` is where the session's last call went (-1: none) and `home_tokens` the history it has there.
+    """
 
     uid: int
     session: int
     prompt_tokens: int
-    routed_before: bool
+    home: int = -1
+    home_tokens: int = 0
 
 
 class Signals:

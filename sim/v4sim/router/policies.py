@@ -5,7 +5,7 @@ least_requests  fewest requests in flight (SGLang `total_requests`)
 least_tokens    fewest prompt tokens, in flight or resident (SGLang `total_tokens`)
 sticky          where the session was before; a new session goes to the fewest requests
 rendezvous      highest hash of (session, target) among targets within `load_factor` of the mean,
-                long sessions judged by resident tokens, short ones by work in flight
+                long sessions judged by the resident tokens of others, short ones by work in flight
 front_ends      vLLM's DP balancing: as many front ends as ranks, each blind to what the others send
 cache_aware     where most of the prompt was sent before, unless load is unbalanced (SGLang gateway)
 """
@@ -99,8 +99,11 @@ class Rendezvous:
 
     def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
         is_long = request.prompt_tokens >= LONG_PROMPT_TOKENS
-        loads = signals.resident if is_long else signals.requests
-        added = request.prompt_tokens if is_long and not request.routed_before else 1
+        loads = list(signals.resident if is_long else signals.requests)
+        added = request.prompt_tokens if is_long else 1
+        if is_long and request.home >= 0:
+            # A session's own history is no reason to leave it.
+            loads[request.home] = max(0, loads[request.home] - request.home_tokens)
         bound = self._load_factor * (sum(loads) + added) / len(loads)
         open_targets = [i for i, load in enumerate(loads) if load + added <= bound]
         return max(
@@ -112,7 +115,9 @@ class Rendezvous:
 class CacheAware:
     """Prefix affinity with bounded load, after sgl-model-gateway's `cache_aware`.
 
-    What was sent where is remembered by content, without feedback from the engine's evictions.
+    Prompts that were sent somewhere are remembered by content, without feedback from the engine's
+    evictions. The guard against imbalance looks at requests in flight; with `resident_tokens` it takes
+    history for load, as guards do that drive a long session out of its own cache (sglang#31170).
     """
 
     def __init__(
@@ -122,38 +127,40 @@ class CacheAware:
         self._threshold = threshold
         self._balance_abs = balance_abs
         self._balance_rel = balance_rel
-        self._load_signal = load_signal
-        self._sent: dict[int, int] = {}
+        self._by_history = load_signal == "resident_tokens"
+        self._sent: dict[int, tuple[int, int]] = {}  # content -> target, tokens of it in prompts so far
 
     def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
-        requests = signals.requests
-        high, low = max(requests), min(requests)
-        if high - low > self._balance_abs and high > self._balance_rel * low:
-            chosen = self._least(signals)
-        else:
+        loads = signals.resident if self._by_history else signals.requests
+        ties = signals.requests if self._by_history else signals.tokens
+        chosen = min(range(len(loads)), key=lambda i: (loads[i], ties[i], i))
+        high, low = max(loads), loads[chosen]
+        if not (high - low > self._balance_abs and high > self._balance_rel * low):
             matched, target = self._match(request)
-            if target is not None and matched > self._threshold * request.prompt_tokens:
+            if matched > self._threshold * request.prompt_tokens:
                 chosen = target
-            else:
-                chosen = self._least(signals)
-        self._remember(request.uid, chosen)
+        self._remember(request, chosen)
         return chosen
 
-    def _least(self, signals: Signals) -> int:
-        loads = signals.load(self._load_signal)
-        return min(range(len(loads)), key=lambda i: (signals.requests[i], loads[i], i))
-
-    def _match(self, request: RouteRequest) -> tuple[int, int | None]:
-        """Tokens of the longest prefix that was sent somewhere, and where it went last."""
+    def _match(self, request: RouteRequest) -> tuple[int, int]:
+        """Tokens of the longest prefix that was in a prompt before, and where that went last."""
         limit, uid = request.prompt_tokens, request.uid
         while uid != NO_PARENT:
-            if uid in self._sent:
-                return limit, self._sent[uid]
-            limit = self._prefixes.start(uid)
+            start = self._prefixes.start(uid)
+            target, known = self._sent.get(uid, (-1, 0))
+            if known > start:
+                return min(limit, known), target
+            limit = min(limit, start)
             uid = self._prefixes.parent(uid)
-        return 0, None
+        return 0, -1
 
-    def _remember(self, uid: int, target: int) -> None:
-        while uid != NO_PARENT and self._sent.get(uid) != target:
-            self._sent[uid] = target
+    def _remember(self, request: RouteRequest, target: int) -> None:
+        tokens, uid = request.prompt_tokens, request.uid
+        while uid != NO_PARENT:
+            before, known = self._sent.get(uid, (-1, 0))
+            if before == target and known >= tokens:
+                return
+            if tokens >= known:  # a shorter branch that went elsewhere does not move the longer one
+                self._sent[uid] = (target, tokens)
+            tokens = min(tokens, self._prefixes.start(uid))
             uid = self._prefixes.parent(uid)

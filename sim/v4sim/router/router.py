@@ -42,7 +42,7 @@ class Router:
             seen.tokens[:] = truth.tokens
             seen.resident[:] = truth.resident
         known = self._home.get(session)
-        request = RouteRequest(uid, session, prompt_tokens, known is not None)
+        request = RouteRequest(uid, session, prompt_tokens, *(known or ()))
         chosen = self.policy.choose(request, seen, now_ns)
         for signals in (seen, truth):
             signals.requests[chosen] += 1
