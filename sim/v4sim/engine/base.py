@@ -60,6 +60,11 @@ class Scheduler(Protocol):
         ...
 
     @property
+    def unknown_tokens(self) -> int:
+        """Newest tokens of a call that cannot be cached when it leaves without a further step."""
+        ...
+
+    @property
     def publishes_late(self) -> bool:
         """A prompt can be hit once the result of its last chunk is processed, not once it is computed."""
         ...

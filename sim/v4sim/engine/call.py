@@ -36,6 +36,7 @@ class Call:
         "emit_ns",
         "event_class",
         "first_token_ns",
+        "foreseen",
         "generated",
         "held",
         "hit_host_tokens",
@@ -113,6 +114,7 @@ class Call:
         self.done = done
         self.outcome = "queued"
         self.state = WAITING
+        self.foreseen = False  # the engine knew that its last step would be its last
         self.replica = self.rank = -1
         self.queued_ns = self.admit_ns = self.first_token_ns = self.last_token_ns = self.emit_ns = -1
         self.waits: list[tuple[str, int]] = []

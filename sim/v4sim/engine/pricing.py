@@ -242,7 +242,7 @@ class Pricer:
             rows = context_sum = context_max = 0
             if decodes[index]:
                 rows, context_sum, context_max = batch.rows[index], sums[index], tops[index]
-                for call in rank.leaving:
+                for call in rank.spent:
                     last = call.prompt_tokens + call.output_tokens
                     rows, context_sum, context_max = rows + 1, context_sum + last, max(context_max, last)
             elif not planned:

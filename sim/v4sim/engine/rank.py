@@ -53,7 +53,7 @@ class Rank:
         self.waiting: deque[Call] = deque()
         self.prefilling: list[Call] = []
         self.decoding: list[Call] = []
-        self.leaving: list[Call] = []  # finished, but still in the batch that is already launched
+        self.leaving: list[Call] = []  # finished, but the engine has not processed that yet
         self.admitted: list[Call] = []  # in the plan that is being made
         self.aborted: list[Call] = []
         self.fresh: list[Call] = []  # prompts computed in the step that just ended, not yet published
@@ -75,6 +75,11 @@ class Rank:
     def num_running(self) -> int:
         """Calls that occupy a request slot."""
         return len(self.prefilling) + len(self.decoding) + len(self.leaving)
+
+    @property
+    def spent(self) -> list[Call]:
+        """Finished calls that are computed once more, since nobody could know that they would finish."""
+        return [call for call in self.leaving if not call.foreseen]
 
     @property
     def has_work(self) -> bool:
@@ -102,7 +107,9 @@ class Rank:
 
     # -- prefill --------------------------------------------------------------------------------
 
-    def try_admit(self, call: Call, hit: Hit, new_tokens: int, now_ns: int) -> str | None:
+    def try_admit(
+        self, call: Call, hit: Hit, new_tokens: int, now_ns: int, *, lookahead_tokens: int = 0
+    ) -> str | None:
         """Move `call` from the queue into prefill with its first `new_tokens`; on failure, what blocks it.
 
         The prefix must be held already (`call.held`). Nothing changes on failure.
@@ -110,7 +117,7 @@ class Rank:
         owner = self.owner
         window = DECODE_WINDOW_PAGES * self.page_tokens
         fresh = max(0, new_tokens - hit.replay_tokens)
-        kv_need = self.pages(hit.tokens + fresh) - hit.tokens
+        kv_need = self.pages(hit.tokens + fresh + lookahead_tokens) - hit.tokens
         swa_need = window + self.pages(new_tokens)
         # A chunk larger than the whole window pool streams through it.
         swa_need = min(swa_need, max(window, owner.swa_available // self.page_tokens * self.page_tokens))
@@ -149,11 +156,12 @@ class Rank:
         owner.use(call.held)
         return None
 
-    def try_extend(self, call: Call, new_tokens: int) -> bool:
+    def try_extend(self, call: Call, new_tokens: int, *, lookahead_tokens: int = 0) -> bool:
         """Pages for the next chunk of a call in prefill; False (nothing changed) parks it for this pass."""
         owner, page = self.owner, self.page_tokens
         fresh = max(0, new_tokens - call.replay_tokens)
-        kv_need = max(0, -(-(call.prefilled + fresh) // page) * page - call.kv_end)
+        upto = call.prefilled + fresh + lookahead_tokens
+        kv_need = max(0, -(-upto // page) * page - call.kv_end)
         swa_need = max(0, (DECODE_WINDOW_PAGES - (-new_tokens // page)) * page - call.swa_private)
         if swa_need > owner.swa.free:
             swa_need = min(swa_need, owner.swa_available // page * page)
@@ -179,18 +187,22 @@ class Rank:
         if late:
             self.fresh.append(call)
         else:
-            self._publish(call)
+            self._publish(call, call.prefilled)
+
+    def publish_planned(self, call: Call, new_tokens: int) -> None:
+        """Blocks are hashed when they are allocated: whoever is admitted next may share them already."""
+        self._publish(call, call.prefilled + max(0, new_tokens - call.replay_tokens))
 
     def publish_fresh(self) -> None:
         """The results of the last step are processed: what it computed becomes reusable."""
         for call in self.fresh:
-            self._publish(call)
+            self._publish(call, call.prefilled)
         self.fresh.clear()
 
-    def _publish(self, call: Call) -> None:
-        """Give the whole pages that `call` has computed to the tree; keep the decode window private."""
+    def _publish(self, call: Call, tokens: int) -> None:
+        """Give the whole pages of the first `tokens` of `call` to the tree; keep the decode window private."""
         owner = self.owner
-        upto = call.prefilled // self.page_tokens * self.page_tokens
+        upto = tokens // self.page_tokens * self.page_tokens
         window = DECODE_WINDOW_PAGES * self.page_tokens
         held_end = call.held.end if call.held is not None else 0
         spare = call.swa_private - window
@@ -232,6 +244,22 @@ class Rank:
             self.owner.kv.give(-grown)
         self.decode_alloc = tokens
 
+    def spent_growth(self, lookahead_tokens: int) -> int:
+        """Pages that finished calls take, in tokens, for the step in which they are computed once more."""
+        return sum([max(0, self._spent_end(call, lookahead_tokens) - call.kv_end) for call in self.spent])
+
+    def grow_spent(self, lookahead_tokens: int) -> None:
+        """Give finished calls those pages, as far as there is room."""
+        for call in self.spent:
+            grown = self._spent_end(call, lookahead_tokens) - call.kv_end
+            if 0 < grown <= self.owner.kv_available:
+                self.owner.make_kv_room(grown)
+                self.owner.kv.take(grown)
+                call.kv_end += grown
+
+    def _spent_end(self, call: Call, lookahead_tokens: int) -> int:
+        return self.pages(call.prompt_tokens + call.output_tokens - 1 + lookahead_tokens)
+
     def leave_decode(self, call: Call, lookahead_tokens: int) -> None:
         """`call` no longer decodes; its pages stay with it, sized as in its last step."""
         executed = min(self.clock - call.clock0, call.num_steps)
@@ -270,9 +298,14 @@ class Rank:
         call.kv_end = call.swa_private = 0
         self.epoch += 1
 
-    def retract(self, call: Call, lookahead_tokens: int, *, keep: bool, to_front: bool) -> None:
-        """Take a running call out: it keeps its tokens, loses its KV, and queues again."""
-        self._take_out(call, lookahead_tokens, keep)
+    def retract(
+        self, call: Call, lookahead_tokens: int, *, keep: bool, to_front: bool, unknown_tokens: int = 0
+    ) -> None:
+        """Take a running call out: it keeps its tokens, loses its KV, and queues again.
+
+        With `keep` its pages stay resident, but for the last `unknown_tokens` that it decoded.
+        """
+        self._take_out(call, lookahead_tokens, keep, unknown_tokens)
         call.retractions += 1
         call.state = WAITING
         if to_front:
@@ -287,11 +320,11 @@ class Rank:
         call.state = FINISHED
         self.aborted.append(call)
 
-    def _take_out(self, call: Call, lookahead_tokens: int, keep: bool) -> None:
+    def _take_out(self, call: Call, lookahead_tokens: int, keep: bool, unknown_tokens: int = 0) -> None:
         if call.join_order > 0:
             self.decoding.remove(call)
             self.leave_decode(call, lookahead_tokens)
-            content = call.context_at(self.clock)
+            content = call.context_at(self.clock) - unknown_tokens
             if self.clock > call.clock0:
                 call.emit_ns = self.last_decode_ns  # its latest token; the next comes after a prefill
             if call in self.fresh:

@@ -121,8 +121,10 @@ class Replica:
         chunks, decodes, prefills = self._plan(now, visible)
         published = self._publish()
         if not prefills and True not in decodes:
-            # Nothing to run: the loop spins, sees what has arrived, and a delayer gives in.
+            # Nothing to run: the loop spins, processes what is left, sees what has arrived, and a delayer
+            # gives in.
             visible = now
+            self._results.free_leaving(now)
             for rank in self.ranks:
                 self.scheduler.on_idle(rank)
             if any(rank.waiting or rank.prefilling for rank in self.ranks):
@@ -188,12 +190,12 @@ class Replica:
                         self._delayer.saw(len(planned))
             chunks.append(planned)
         if scheduler.mixes:
-            return chunks, [bool(rank.decoding or rank.leaving) for rank in ranks], prefills
+            return chunks, [bool(rank.decoding or rank.spent) for rank in ranks], prefills
         if prefills and self._spec_blocks_mixed:
             return chunks, [False] * len(ranks), True
         self._make_room([r for r, planned in zip(ranks, chunks, strict=True) if not planned], now)
         decodes = [
-            not planned and bool(rank.decoding or rank.leaving)
+            not planned and bool(rank.decoding or rank.spent)
             for rank, planned in zip(ranks, chunks, strict=True)
         ]
         return chunks, decodes, prefills
@@ -208,13 +210,16 @@ class Replica:
         """Pages for the next decode step of these ranks, retracting where need be."""
         group = self.group
         group.refresh()
-        if not group.batch.calls:
-            return
         page = group.page_tokens
-        needs = group.batch.per_rank_sum(group.pages_of(group.batch.now())).tolist()
+        needs = [0] * len(self.ranks)
+        if group.batch.calls:
+            needs = group.batch.per_rank_sum(group.pages_of(group.batch.now())).tolist()
         for rank in ranks:
             needed = needs[rank.index] * page
-            while needed > rank.decode_alloc and self.scheduler.make_decode_room(rank, needed):
+            spent = rank.spent_growth(group.lookahead) if rank.leaving else 0
+            while needed + spent > rank.decode_alloc and self.scheduler.make_decode_room(
+                rank, needed + spent
+            ):
                 group.settle(rank)
                 for call in rank.aborted:
                     self._results.report(rank, call, now)
@@ -224,6 +229,8 @@ class Replica:
                 )
             if needed > rank.decode_alloc:
                 rank.set_decode_alloc(needed)
+            if spent:
+                rank.grow_spent(group.lookahead)
 
     def _give_up_on_heads(self, now: int) -> None:
         """Nothing runs and nothing may enter: whoever waits at the head can never be served."""

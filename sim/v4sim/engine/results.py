@@ -211,7 +211,8 @@ class Results:
         self._group.mark_stale()
         self.report(rank, call, now)
         scheduler = self._group.scheduler
-        if scheduler.late_results and not (scheduler.foresees_limits and self._ends_at_limit(call)):
+        if scheduler.late_results:
+            call.foreseen = scheduler.foresees_limits and self._ends_at_limit(call)
             rank.leaving.append(call)
             rank.epoch += 1
         else:
@@ -223,8 +224,11 @@ class Results:
         return left == 1 and call.output_tokens == call.max_new_tokens
 
     def _release(self, rank: Rank, call: Call, now: int) -> None:
+        scheduler = self._group.scheduler
         content = call.prompt_tokens + call.output_tokens - 1
-        rank.release(call, content, keep=self._group.scheduler.keeps_output)
+        if call.foreseen:
+            content -= scheduler.unknown_tokens
+        rank.release(call, content, keep=scheduler.keeps_output)
         for probe in self._replica.probes:
             probe.on_release(rank, call, now)
 

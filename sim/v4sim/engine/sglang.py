@@ -50,6 +50,7 @@ class SGLangRules:
     late_results: bool = True
     keeps_output: bool = True
     foresees_limits: bool = False
+    unknown_tokens: int = 0
 
     @property
     def publishes_late(self) -> bool:
@@ -211,7 +212,7 @@ class SGLangRules:
 
     def make_decode_room(self, rank: Rank, needed_tokens: int) -> bool:
         grown = needed_tokens - rank.decode_alloc
-        if grown <= 0 or rank.owner.make_kv_room(grown):
+        if grown <= 0 or rank.owner.make_kv_room(grown) or not rank.decoding:
             return False
         order = sorted(
             rank.decoding,

@@ -64,13 +64,14 @@ class VLLMRules:
         return chunks
 
     def _fill(self, rank: Rank, memory: Memory, now_ns: int, visible_ns: int) -> list[Chunk]:
-        budget = self.max_batched_tokens - len(rank.decoding) * (1 + self.draft_tokens)
+        rows = len(rank.decoding) + (len(rank.spent) if rank.leaving else 0)
+        budget = self.max_batched_tokens - rows * (1 + self.draft_tokens)
         chunks: list[Chunk] = []
         for call in list(rank.prefilling):
             take = self._cut(call.prefill_left, budget)
             if take <= 0:
                 break
-            while not rank.try_extend(call, take):
+            while not rank.try_extend(call, take, lookahead_tokens=self.draft_tokens):
                 victim = self._newest(rank)
                 self._preempt(rank, victim)
                 chunks = [chunk for chunk in chunks if chunk.call is not victim]
@@ -79,6 +80,7 @@ class VLLMRules:
             if call not in rank.prefilling:
                 break
             chunks.append(self._chunk(call, take))
+            rank.publish_planned(call, take)
             budget -= take
         if rank.waiting and not memory.preempted:
             self._admit(rank, chunks, budget, now_ns, visible_ns)
@@ -107,15 +109,16 @@ class VLLMRules:
             call.held = owner.hold(hit)
             extend = call.prefill_target - hit.tokens + hit.replay_tokens
             take = self._cut(extend, budget)
-            need = (
-                rank.pages(call.prefill_target if self.reserve_full_isl else hit.tokens + take) - hit.tokens
-            )
-            kept_free = int(self.watermark * owner.kv.capacity) if rank.num_running else 0
+            upto = hit.tokens + take - hit.replay_tokens + self.draft_tokens
+            if self.reserve_full_isl:
+                upto = max(upto, call.prefill_target)
+            need = rank.pages(upto) - hit.tokens
+            kept_free = self._kept_free(rank) if rank.num_running else 0
             reason: str | None = None
             if need + kept_free > owner.kv_available:
                 reason = "kv"
             else:
-                reason = rank.try_admit(call, hit, take, now_ns)
+                reason = rank.try_admit(call, hit, take, now_ns, lookahead_tokens=self.draft_tokens)
             if reason is not None:
                 owner.release(call.held)
                 call.held = None
@@ -123,7 +126,13 @@ class VLLMRules:
                 return
             rank.waiting.remove(call)
             chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, take == extend))
+            rank.publish_planned(call, take)
             budget -= take
+
+    def _kept_free(self, rank: Rank) -> int:
+        """Whole blocks, in tokens, that newcomers leave free; one more block exists and holds nothing."""
+        page = self.page_tokens
+        return int(self.watermark * (rank.owner.kv.capacity // page + 1)) * page
 
     def _match(self, rank: Rank, call: Call) -> Hit:
         """The draft layers cannot use the last matched block, and all groups must agree on one length."""
@@ -146,7 +155,14 @@ class VLLMRules:
 
     def _preempt(self, rank: Rank, victim: Call) -> None:
         self.memory(rank).preempted = True
-        rank.retract(victim, self.decode_alloc_tokens(1), keep=True, to_front=True)
+        rank.retract(
+            victim, self.decode_alloc_tokens(1), keep=True, to_front=True, unknown_tokens=self.unknown_tokens
+        )
+
+    @property
+    def unknown_tokens(self) -> int:
+        """Blocks are hashed when a step is scheduled; ahead of its results the newest token has no id yet."""
+        return 1 if self.late_results else 0
 
     def chunks_ahead(self, rank: Rank, chunk: Chunk) -> int:
         return 0  # a step of vLLM may always take in somebody else as well
@@ -154,11 +170,14 @@ class VLLMRules:
     # -- decode ---------------------------------------------------------------------------------
 
     def decode_alloc_tokens(self, width: int) -> int:
-        return 1 + self.draft_tokens
+        """The verify window and the lookahead of the drafts after it."""
+        return 1 + 2 * self.draft_tokens
 
     def make_decode_room(self, rank: Rank, needed_tokens: int) -> bool:
         grown = needed_tokens - rank.decode_alloc
         if grown <= 0 or rank.owner.make_kv_room(grown):
+            return False
+        if not rank.prefilling and not rank.decoding:
             return False
         victim = self._newest(rank)
         if rank.num_running == 1:
