@@ -87,7 +87,15 @@ def _boundaries(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dic
         first = len(calls)
         calls.append(_call(draw, prompt, output, at=draw.randint(0, 30)))
         calls.append(
-            _call(draw, prompt, draw.randint(1, 8), after=first, delay=draw.choice([0, 1, 7]), parent=first, shared=prompt)
+            _call(
+                draw,
+                prompt,
+                draw.randint(1, 8),
+                after=first,
+                delay=draw.choice([0, 1, 7]),
+                parent=first,
+                shared=prompt,
+            )
         )
         calls.append(
             _call(
@@ -112,9 +120,7 @@ def _sessions(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[
     for _ in range(draw.randint(2, 6)):
         prompt, output = system.prompt + draw.randint(1, 300), draw.randint(1, 50)
         previous = len(calls)
-        calls.append(
-            _call(draw, prompt, output, at=draw.randint(2, 60), parent=0, shared=system.prompt)
-        )
+        calls.append(_call(draw, prompt, output, at=draw.randint(2, 60), parent=0, shared=system.prompt))
         for _ in range(draw.randint(1, 6)):
             last = calls[previous]
             if draw.random() < 0.2:
@@ -177,7 +183,11 @@ def _preemption(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dic
     if engine == "sglang":
         extra |= {"conservativeness": draw.choice([0.0, 0.1, 0.3]), "slots": 32}
     else:
-        extra |= {"max_num_seqs": 32, "reserve_full_isl": draw.random() < 0.5, "watermark": draw.choice([0.0, 0.05])}
+        extra |= {
+            "max_num_seqs": 32,
+            "reserve_full_isl": draw.random() < 0.5,
+            "watermark": draw.choice([0.0, 0.05]),
+        }
     return calls, extra
 
 
@@ -191,7 +201,13 @@ def _long_among_short(draw: random.Random, engine: str) -> tuple[list[ScriptCall
 
 def _priorities(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[str, Any]]:
     calls = [
-        _call(draw, draw.randint(1, 300), draw.randint(1, 40), at=draw.randint(0, 10), priority=draw.randint(0, 3))
+        _call(
+            draw,
+            draw.randint(1, 300),
+            draw.randint(1, 40),
+            at=draw.randint(0, 10),
+            priority=draw.randint(0, 3),
+        )
         for _ in range(draw.randint(5, 14))
     ]
     return calls, {"max_num_seqs": 4} if engine == "vllm" else {"slots": 4}

@@ -32,7 +32,10 @@ def write(path: Path, engine: str, version: str, runs: list[tuple[Script, list[E
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(data, separators=(",", ":"), sort_keys=True)
-    with path.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=9, mtime=0, filename="") as out:
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=9, mtime=0, filename="") as out,
+    ):
         out.write(text.encode())
 
 
@@ -40,7 +43,9 @@ def read(path: Path) -> tuple[str, list[tuple[Script, list[Entry]]]]:
     """(version of the engine, runs)."""
     data = json.loads(gzip.decompress(path.read_bytes()))
     if data["schema_version"] != SCHEMA:
-        raise ValueError(f"{path.name}: schema {data['schema_version']}, this reads {SCHEMA}; run `make oracle`")
+        raise ValueError(
+            f"{path.name}: schema {data['schema_version']}, this reads {SCHEMA}; run `make oracle`"
+        )
     return data["version"], [(Script.load(run["script"]), unpack(run["log"])) for run in data["runs"]]
 
 

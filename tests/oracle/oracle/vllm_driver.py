@@ -114,6 +114,10 @@ class Loop:
         scheduler = kind(config, groups, StructuredOutputManager(config), block_size=page)
         if self.drafts:
             scheduler.num_spec_tokens = scheduler.num_lookahead_tokens = self.drafts
+            # MTP layers read the next token too: the last matched block is dropped.
+            coordinator = scheduler.kv_cache_manager.coordinator
+            coordinator.eagle_group_ids = coordinator.drop_eagle_group_ids = {0}
+            coordinator.single_type_managers[0].use_eagle = True
             if self.late:
                 scheduler._spec_token_placeholders = [-1] * self.drafts
         return scheduler
@@ -169,7 +173,9 @@ class Loop:
             self.scheduler.add_request(request)
 
     def _schedule(self, now: int) -> Any:
-        before = {n: (r.num_preemptions, str(r.status)) for n, r in self.requests.items() if not r.is_finished()}
+        before = {
+            n: (r.num_preemptions, str(r.status)) for n, r in self.requests.items() if not r.is_finished()
+        }
         out = self.scheduler.schedule()
         scheduled = out.num_scheduled_tokens
         evicted = [n for n, (count, _) in before.items() if self.requests[n].num_preemptions > count]

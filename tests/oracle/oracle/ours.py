@@ -1,0 +1,275 @@
+"""Our schedulers and caches under a script: the simulator's own Rank, rules and Replica, step by step.
+
+Only the world around is made here: every step lasts one tick, calls arrive as the script says, and
+drafts are accepted as the script says. What is logged is read off the rank when a step is priced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from oracle.log import Entry
+from oracle.script import Clock, Script, accepted
+from v4sim.cache.legal import Hit, HitPolicy
+from v4sim.cache.owner import CacheOwner
+from v4sim.cache.tree import SpanTree
+from v4sim.clock import call_at
+from v4sim.cost.base import ConstantCost, RankLoad
+from v4sim.engine.base import Chunk, Scheduler
+from v4sim.engine.call import Call
+from v4sim.engine.rank import Rank
+from v4sim.engine.replica import Replica
+from v4sim.engine.sglang import SGLangRules
+from v4sim.engine.vllm import VLLMRules
+from v4sim.prefix import PrefixIndex
+from v4sim.speculation import SpecPolicy
+from v4sim.walks import Walks
+
+TICK_NS = 1_000_000
+_UNBOUNDED = 1 << 40
+
+
+class WatchedRank(Rank):
+    """Notes what leaves and what enters."""
+
+    def __init__(self, owner: CacheOwner) -> None:
+        super().__init__(0, 0, owner)
+        self.out: list[int] = []
+        self.entered: list[list[int]] = []
+
+    def try_admit(self, call: Call, hit: Hit, new_tokens: int, now_ns: int, **how: Any) -> str | None:
+        reason = super().try_admit(call, hit, new_tokens, now_ns, **how)
+        if reason is None:
+            self.entered.append([call.index, hit.tokens])
+        return reason
+
+    def retract(self, call: Call, lookahead_tokens: int, **how: Any) -> None:
+        super().retract(call, lookahead_tokens, **how)
+        self.out.append(call.index)
+
+    def abort(self, call: Call, lookahead_tokens: int) -> None:
+        super().abort(call, lookahead_tokens)
+        self.out.append(-1 - call.index)
+
+    def drop_head(self, outcome: str, now_ns: int) -> Call:
+        call = super().drop_head(outcome, now_ns)
+        self.out.append(-1 - call.index)
+        return call
+
+
+class Planned:
+    """The rules, with their last answer kept."""
+
+    def __init__(self, rules: Scheduler) -> None:
+        self._rules = rules
+        self.chunks: list[Chunk] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rules, name)
+
+    def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
+        self.chunks = self._rules.plan(rank, now_ns, visible_ns)
+        return self.chunks
+
+
+class Luck:
+    """Acceptance by the script's rule; stands where a drawn acceptance table would."""
+
+    def __init__(self, draft_tokens: int) -> None:
+        self.draft_tokens = draft_tokens
+
+    def accepted(self, uid: int, output_tokens: int, phases: object, *, drafts: int) -> NDArray[np.int64]:
+        return np.array([accepted(uid, g, drafts) for g in range(output_tokens)], dtype=np.int64)
+
+    def accepted_together(
+        self,
+        uids: Sequence[int],
+        lengths: NDArray[np.int64],
+        within: NDArray[np.int64],
+        last: NDArray[np.int64],
+        phases: object,
+        *,
+        drafts: int | None = None,
+    ) -> NDArray[np.int64]:
+        parts = [
+            self.accepted(u, n, phases, drafts=self.draft_tokens) for u, n in zip(uids, lengths, strict=True)
+        ]
+        return np.concatenate(parts)
+
+    def record(self, starts: object, ends: object, phases: object) -> None:
+        return
+
+
+class Watcher(ConstantCost):
+    """One tick a step. Being asked for a price is the moment at which a batch is final."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(TICK_NS / 1e9)
+        self._world = world
+
+    def step(self, loads: Sequence[RankLoad], width: int, kind: str) -> list[int]:
+        self._world.note(loads[0], width)
+        return super().step(loads, width, kind)
+
+
+class World:
+    """One rank under one script."""
+
+    def __init__(self, script: Script, *, stepwise: bool = True) -> None:
+        self.script = script
+        self.options = options = script.options
+        self.env = simpy.Environment(initial_time=0)
+        self.clock = Clock(script)
+        self.log: list[Entry] = []
+        calls = script.calls
+        table = _table(script)
+        page = options["page_tokens"]
+        prefixes = PrefixIndex(table, page)  # type: ignore[arg-type]
+        vllm = script.engine == "vllm"
+        window = options.get("window_tokens", 0)
+        owner = CacheOwner(
+            SpanTree(prefixes, page_grain=vllm),
+            HitPolicy("strict", page, window, 1),
+            kv_tokens=options["kv_tokens"],
+            swa_tokens=options.get("swa_tokens", _UNBOUNDED),
+            request_slots=options.get("slots", 1 << 20),
+            enabled=options.get("prefix_cache", True),
+        )
+        self.rank = WatchedRank(owner)
+        self.rules = Planned(_vllm(options) if vllm else _sglang(options))
+        drafts = options.get("draft_tokens", 0)
+        walks = Walks(Luck(drafts), table, prefixes.stride) if drafts else None  # type: ignore[arg-type]
+        self.replica = Replica(
+            self.env,
+            0,
+            [self.rank],
+            self.rules,
+            Watcher(self),
+            spec=SpecPolicy(drafts),
+            walks=walks,
+            spec_blocks_mixed=False,
+            on_done=self._done,
+            stepwise=stepwise,
+        )
+        self._calls = calls
+
+    def run(self) -> list[Entry]:
+        for when in sorted({call.at or 0 for call in self._calls if call.after is None}):
+            self._arrive_at(when)
+        self.env.run()
+        self._flush()
+        return self.log
+
+    # -- arrivals -------------------------------------------------------------------------------
+
+    def _arrive_at(self, tick: int) -> None:
+        # After whatever else happens at that instant (a step's end), before the next choice.
+        call_at(self.env, tick * TICK_NS, _ARRIVAL, self._arrive)  # type: ignore[arg-type]
+
+    def _arrive(self) -> None:
+        for number in self.clock.take(int(self.env.now) // TICK_NS):
+            scripted = self._calls[number]
+            call = Call(
+                index=number,
+                row=number,
+                uid=number,
+                session=number,
+                copy=0,
+                trigger=0,
+                event_class=0,
+                prompt_tokens=scripted.prompt,
+                output_tokens=scripted.output,
+                max_new_tokens=scripted.limit,
+                priority=scripted.priority,
+                bound_tokens=0,
+                ready_ns=int(self.env.now),
+                sent_ns=int(self.env.now),
+                done=self.env.event(),
+            )
+            self.replica.submit(call, 0)
+
+    def _done(self, call: Call, now_ns: int) -> None:
+        for when, _ in self.clock.finished(call.index, now_ns // TICK_NS):
+            self._arrive_at(when)
+
+    # -- log ------------------------------------------------------------------------------------
+
+    def note(self, load: RankLoad, width: int) -> None:
+        rank = self.rank
+        rows = [[chunk.call.index, chunk.new_tokens] for chunk in self.rules.chunks]
+        if load.rows:
+            rows += [[call.index, width] for call in (*rank.decoding, *rank.spent)]
+        self.rules.chunks = []  # the rules are not asked again while nobody waits or prefills
+        now = int(self.env.now) // TICK_NS
+        self._flush()
+        self.log.append([now, sorted(rows), rank.owner.kv_available, rank.entered, rank.out])
+        rank.entered, rank.out = [], []
+
+    def _flush(self) -> None:
+        """What was given up between steps stands alone."""
+        rank = self.rank
+        gone = [number for number in rank.out if number < 0]
+        if gone:
+            self.log.append([int(self.env.now) // TICK_NS, [], rank.owner.kv_available, [], gone])
+            rank.out = [number for number in rank.out if number >= 0]
+
+
+_ARRIVAL = 2.5  # after every STEP_END of that instant, before DECIDE
+
+
+def _table(script: Script) -> SimpleNamespace:
+    """The columns of a trace that the prefix index and the walks read."""
+    calls = script.calls
+    column = lambda values: np.array(values, dtype=np.int64)  # noqa: E731
+    return SimpleNamespace(
+        n=len(calls),
+        group_names=[],
+        shared_tokens=column([call.shared for call in calls]),
+        shared_output_tokens=column([call.shared_output for call in calls]),
+        parent=column([-1 if call.parent is None else call.parent for call in calls]),
+        group=column([-1] * len(calls)),
+        group_tokens=column([0] * len(calls)),
+        output_tokens=column([call.output for call in calls]),
+        phase_offsets=column([0] * (len(calls) + 1)),
+        phase_kind=np.zeros(0, dtype=np.int8),
+        phase_tokens=column([]),
+    )
+
+
+def _vllm(options: dict[str, Any]) -> Scheduler:
+    return VLLMRules(
+        page_tokens=options["page_tokens"],
+        max_batched_tokens=options["max_batched_tokens"],
+        max_num_seqs=options["max_num_seqs"],
+        long_prefill_token_threshold=options.get("long_prefill_token_threshold", 0),
+        reserve_full_isl=options.get("reserve_full_isl", True),
+        watermark=options.get("watermark", 0.0),
+        draft_tokens=options.get("draft_tokens", 0),
+        late_results=options.get("async_scheduling", False),
+    )
+
+
+def _sglang(options: dict[str, Any]) -> Scheduler:
+    drafts = options.get("draft_tokens", 0)
+    return SGLangRules(
+        page_tokens=options["page_tokens"],
+        window_tokens=options.get("window_tokens", 0),
+        chunk_tokens=options["chunk_tokens"],
+        max_prefill_tokens=options["max_prefill_tokens"],
+        max_running=options["slots"],
+        conservativeness=options["conservativeness"],
+        clip_max_new_tokens=options["clip_max_new_tokens"],
+        prefill_max_requests=options.get("prefill_max_requests"),
+        prefill_decode_interval=options.get("prefill_decode_interval", 0),
+        schedule_policy=options.get("schedule_policy", "fcfs"),
+        retraction_policy=options.get("retraction_policy", "default"),
+        draft_alloc_tokens=drafts + 1 if drafts else 0,
+        mixes=options.get("mixed_chunk", False),
+        late_results=options.get("overlap", False),
+    )
