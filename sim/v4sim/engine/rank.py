@@ -200,7 +200,7 @@ class Rank:
         self.fresh.clear()
 
     def _publish(self, call: Call, tokens: int) -> None:
-        """Give the whole pages of the first `tokens` of `call` to the tree; keep the decode window private."""
+        """Give the whole pages of the first `tokens` of `call` to the tree, but its decode window."""
         owner = self.owner
         upto = tokens // self.page_tokens * self.page_tokens
         window = DECODE_WINDOW_PAGES * self.page_tokens
