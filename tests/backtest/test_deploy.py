@@ -134,3 +134,18 @@ def test_the_constant_rate_has_the_stated_length(drafts: int, rate: float) -> No
     length = sum(rate**i for i in range(drafts + 1))
     found = constant_rate(length, drafts)
     assert sum(found**i for i in range(drafts + 1)) == pytest.approx(length, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "backend"),
+    [
+        ({"engine": "vllm 0.29.0"}, "flashinfer_mxfp4"),
+        ({"engine": "vllm 0.29.0", "moe_backend": "deep_gemm_mega_moe"}, "megamoe"),
+        ({"engine": "sglang 0.5.15"}, "megamoe"),
+    ],
+)
+def test_vllm_runs_megamoe_only_where_the_source_names_it(
+    target: Make, changes: dict[str, str], backend: str
+) -> None:
+    found = deploy(target(topology={"attention": "tp4", "tp": 4, "dp": 1, "ep": 4}, **changes))
+    assert found.deployment.engine.moe_backend == backend

@@ -51,7 +51,7 @@ def deploy(target: Target, longest_tokens: int = 0) -> Deployed:
     kind, version = _engine(target.engine, assumed)
     tp, dp = _layout(target, kind, assumed)
     hopper = gpu_spec(target.gpu).arch == "hopper"
-    backend = _backend(target, hopper, assumed)
+    backend = _backend(target, kind, hopper, assumed)
     replicas = target.topology.replicas
     if replicas == 1 and target.num_gpus % (tp * dp) == 0 and target.num_gpus > tp * dp:
         replicas = target.num_gpus // (tp * dp)
@@ -231,10 +231,11 @@ def _weights(target: Target, assumed: list[str]) -> str | None:
     return found
 
 
-def _backend(target: Target, hopper: bool, assumed: list[str]) -> str:
+def _backend(target: Target, kind: str, hopper: bool, assumed: list[str]) -> str:
     text = (target.moe_backend or "auto").lower()
     if text.startswith("auto"):
-        return "auto"
+        # vLLM runs MegaMoE where it is asked for by name and never by itself (0.25 DeepseekV4MoE).
+        return "flashinfer_mxfp4" if kind == "vllm" and not hopper else "auto"
     for word, name in _BACKENDS:
         if word in text:
             if name == "flashinfer_mxfp4" and hopper:
