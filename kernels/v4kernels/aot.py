@@ -30,7 +30,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from v4kernels import aot_cases
+from v4kernels import aot_case, aot_cases
 
 TABLE = Path(__file__).with_name("aot_table.json")
 GROWTH = 1.15
@@ -67,7 +67,7 @@ def _run(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def compile_case(case: aot_cases.Case, arch: int) -> Code:
+def compile_case(case: aot_case.Case, arch: int) -> Code:
     """Compile, disassemble and check one case; raise `AotError` with the rule it breaks."""
     names = case.kernel.arg_names
     missing = [n for n in names if n not in case.constants and n not in case.types]
@@ -135,7 +135,7 @@ def read_table() -> dict[str, dict[str, dict[str, int]]]:
     return table
 
 
-def too_old(case: aot_cases.Case) -> bool:
+def too_old(case: aot_case.Case) -> bool:
     """True where this Triton release is declared unable to compile the case."""
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     kernel, variant = case.name.split("/")
@@ -182,13 +182,13 @@ def main(argv: list[str] | None = None) -> int:
     """0 good, 1 a rule is broken."""
     parser = argparse.ArgumentParser(prog="python -m v4kernels.aot", description=__doc__.split("\n\n")[0])
     parser.add_argument("--all", action="store_true", help="every configuration; rewrites the table")
-    parser.add_argument("--arch", type=int, action="append", choices=aot_cases.ARCHS, help="only these")
+    parser.add_argument("--arch", type=int, action="append", choices=aot_case.ARCHS, help="only these")
     parser.add_argument("--kernel", action="append", help="only cases whose name starts with this")
     parser.add_argument("--jobs", type=int, default=2, help="compilers at a time")
     options = parser.parse_args(argv)
     chosen = {c.name for c in aot_cases.cases() if options.all or c.covering}
     chosen = {name for name in chosen if name.startswith(tuple(options.kernel or [""]))}
-    codes, wrong = compile_all(chosen, options.arch or aot_cases.ARCHS, options.jobs)
+    codes, wrong = compile_all(chosen, options.arch or aot_case.ARCHS, options.jobs)
     table = read_table()
     known = table.get(triton.__version__, {})
     if options.all:

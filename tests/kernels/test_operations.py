@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from v4kernels import checks, layouts, operations
+from v4kernels import checks, layouts, operations, operations_dense
 from v4kernels.shapes import HCA_COMPRESSOR, INDEX_COMPRESSOR, V4_FLASH, V41_FLASH
 
 SMALL = replace(V4_FLASH, hidden=256, expert_dim=256, index_topk=32)
@@ -60,28 +60,28 @@ def test_attention(device, kind):
 @pytest.mark.parametrize("width", [1, 4])
 def test_compressor(device, compressor, fmt, width):
     """Decode and a verify step that complete an entry."""
-    ready = operations.prepare_compressor(compressor, fmt, 2, width, device, context=256)
+    ready = operations_dense.prepare_compressor(compressor, fmt, 2, width, device, context=256)
     result = ready.verify()
     assert result.ok, result
     assert ready.work.write_bytes == 2 * fmt.entry_bytes + 2 * width * 4 * compressor.state_width
 
 
 def test_mhc(device):
-    assert operations.prepare_mhc(SMALL, 3, device).verify().ok
+    assert operations_dense.prepare_mhc(SMALL, 3, device).verify().ok
 
 
 @pytest.mark.parametrize("activation", ["fp8", "fp4", "bf16"])
 def test_moe(device, activation):
     if activation != "bf16" and checks.capability(device) < 100:
         pytest.skip("block scales need sm_100")
-    ready = operations.prepare_moe(SMALL, [0, 3, 1], activation, device)
+    ready = operations_dense.prepare_moe(SMALL, [0, 3, 1], activation, device)
     result = ready.verify()
     assert result.ok, result
     assert torch.isfinite(ready.run()).all()
 
 
 def test_entry_misses(device):
-    ready = operations.prepare_entry_misses(layouts.FP8_584, 300, 70, device)
+    ready = operations_dense.prepare_entry_misses(layouts.FP8_584, 300, 70, device)
     assert ready.verify().ok
     assert ready.work.link_bytes == 70 * 584
 
