@@ -17,8 +17,6 @@ from v4calib.timing import median
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
 
-_SAME = 1e-9
-
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
@@ -31,10 +29,6 @@ class Agreement:
     high: float
     first: str  # kind of provenance
     second: str
-
-    @property
-    def same(self) -> bool:
-        return self.points > 0 and abs(self.low - 1) < _SAME and abs(self.high - 1) < _SAME
 
     def as_dict(self) -> dict[str, Any]:
         return {s: getattr(self, s) for s in self.__slots__}
@@ -87,7 +81,7 @@ def agreement(first: Profile, second: Profile) -> list[Agreement]:
 def difference(first: Profile, second: Profile) -> Difference:
     """What only one holds, and what both hold with other numbers."""
     rows = agreement(first, second)
-    changed = tuple(row for row in rows if not row.same)
+    changed = tuple(row for row in rows if _numbers(first, row.operation) != _numbers(second, row.operation))
     return Difference(
         tuple(sorted(set(first.operations) - set(second.operations))),
         tuple(sorted(set(second.operations) - set(first.operations))),
@@ -98,11 +92,18 @@ def difference(first: Profile, second: Profile) -> Difference:
 
 def table(rows: Sequence[Agreement], first: str, second: str) -> str:
     """Text, one line an operation."""
-    lines = [f"{'operation':<40}{'points':>7}{'median':>8}{'lowest':>8}{'highest':>8}  {first} / {second}"]
+    lines = [f"{'operation':<40}{'points':>7}{'median':>9}{'lowest':>9}{'highest':>9}  {first} / {second}"]
     for r in rows:
-        numbers = f"{r.median:>8.2f}{r.low:>8.2f}{r.high:>8.2f}" if r.points else f"{'no shared domain':>24}"
+        numbers = (
+            f"{r.median:>9.3g}{r.low:>9.3g}{r.high:>9.3g}" if r.points else f"{'nothing to compare':>27}"
+        )
         lines.append(f"{r.operation:<40}{r.points:>7}{numbers}  {r.first} / {r.second}")
     return "\n".join(lines)
+
+
+def _numbers(profile: Profile, name: str) -> tuple[Any, ...]:
+    operation = profile.operations[name]
+    return operation.axes, operation.values, operation.terms, operation.combine
 
 
 def _points(one: Operation, two: Operation) -> list[dict[str, float]]:

@@ -198,6 +198,16 @@ def token_points(operation: str, model: str, axes: Grid, **fixed: int) -> list[P
     ]
 
 
+def entries_seen(new: int, past: int, ratio: int) -> int:
+    """Entries of `ratio` tokens that the tokens of a chunk see, summed over them."""
+
+    def below(n: int) -> int:  # sum of t // ratio over t <= n
+        full, rest = divmod(n + 1, ratio)
+        return ratio * full * (full - 1) // 2 + full * rest
+
+    return below(past + new) - below(past)
+
+
 def _inner(axis: tuple[int, ...], value: int) -> bool:
     i = axis.index(value)
     return i % 3 == 2 and i < len(axis) - 1

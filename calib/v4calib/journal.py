@@ -149,4 +149,4 @@ class Journal:
 
 
 def _line(data: Mapping[str, Any]) -> str:
-    return json.dumps(data, separators=(",", ":"), sort_keys=True) + "\n"
+    return json.dumps(data, separators=(",", ":")) + "\n"

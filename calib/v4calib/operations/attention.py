@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points
+from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points, entries_seen
 from v4calib.operations.base import MeasuredOperation, TorchCase
 from v4calib.operations.tensors import filled_cache, sample, scattered_tables, worst
 from v4calib.roofline import Work
@@ -159,7 +159,7 @@ class HcaPrefill(MeasuredOperation):
 
     def work(self, point: Point) -> Work:
         new, past = point["new"], point["past"]
-        pairs = sum((past + i + 1) // HCA_RATIO for i in range(new)) + new * WINDOW
+        pairs = entries_seen(new, past, HCA_RATIO) + new * WINDOW
         entries = (past + new) // HCA_RATIO + WINDOW + new - 1
         return attention_work(model(point.model).heads, pairs, new, entries * ENTRY_BYTES)
 

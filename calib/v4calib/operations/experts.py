@@ -9,6 +9,7 @@ them).
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 from typing import Any
 
 from v4calib.device import DeviceFacts
@@ -25,7 +26,8 @@ _BYTES = {"fp8": 1 + 1 / 32, "bf16": 2.0}
 ACTIVATIONS = tuple(_BYTES)
 
 
-def rank_counts(tokens: int, experts: int, active: int, ep: int) -> list[int]:
+@lru_cache(maxsize=256)
+def rank_counts(tokens: int, experts: int, active: int, ep: int) -> tuple[int, ...]:
     """Rows per expert on the busiest rank of `ep`."""
     weights = [(i + 1.0) ** -SKEW for i in range(experts)]
     counts, left = [0] * experts, tokens * active
@@ -45,7 +47,7 @@ def rank_counts(tokens: int, experts: int, active: int, ep: int) -> list[int]:
         left -= added
     random.Random(experts).shuffle(counts)
     each = experts // ep
-    return max((counts[r * each : (r + 1) * each] for r in range(ep)), key=sum)
+    return tuple(max((counts[r * each : (r + 1) * each] for r in range(ep)), key=sum))
 
 
 class RoutedExperts(MeasuredOperation):
@@ -97,7 +99,7 @@ class RoutedExperts(MeasuredOperation):
 
     def _counts(self, point: Point) -> list[int]:
         shape = model(point.model)
-        return rank_counts(point["tokens"], shape.experts, shape.experts_per_token, point["ep"])
+        return list(rank_counts(point["tokens"], shape.experts, shape.experts_per_token, point["ep"]))
 
     def footprint_bytes(self, point: Point) -> int:
         return self.work(point).hbm_bytes

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from v4calib.device import DeviceFacts
-from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points
+from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points, entries_seen
 from v4calib.operations.base import MeasuredOperation, TorchCase
 from v4calib.operations.tensors import filled_cache, sample, scattered_tables, worst
 from v4calib.roofline import Work
@@ -115,7 +115,7 @@ class IndexScanPrefill(MeasuredOperation):
 
     def work(self, point: Point) -> Work:
         new, past = point["new"], point["past"]
-        pairs = sum((past + i + 1) // RATIO for i in range(new))
+        pairs = entries_seen(new, past, RATIO)
         return scan_work((past + new) // RATIO, pairs, new, model(point.model).index_heads, "fp8")
 
     def footprint_bytes(self, point: Point) -> int:
