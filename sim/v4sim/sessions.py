@@ -16,7 +16,7 @@ import simpy
 from v4sim import eventclass
 from v4sim.clock import NS_PER_S
 from v4sim.engine.call import Call
-from v4sim.workload import Family, WorkloadOptions, starts
+from v4sim.workload import Family, WorkloadOptions, offsets_ns, starts
 
 if TYPE_CHECKING:
     from v4sim.prefix import PrefixIndex
@@ -57,6 +57,7 @@ class Sessions:
         self._bound = table.bound_tokens()
         self._class = eventclass.classify(table, prefixes.page_tokens)
         self._delay_ns = np.rint(table.delay_s * (options.time_scale * NS_PER_S)).astype(np.int64)
+        self._delay_ns += offsets_ns(families, table, options.time_scale)
         self._after_offsets = table.after_offsets
         self._after_rows = table.after_rows
 

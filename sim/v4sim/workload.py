@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from v4sim import streams
-from v4sim.clock import to_ns
+from v4sim.clock import NS_PER_S, to_ns
 from v4sim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -110,15 +111,29 @@ def families_of(table: TraceTable) -> list[Family]:
     return [Family(number, tuple(rows)) for number, rows in enumerate(members.values())]
 
 
+def offsets_ns(families: list[Family], table: TraceTable, time_scale: float) -> NDArray[np.int64]:
+    """Per row: how long after its family begins a call is due that waits for nothing but its own time."""
+    due = np.isfinite(table.arrival_s) & (np.diff(table.after_offsets) == 0)
+    first = np.empty(table.n, dtype=np.int64)
+    for family in families:
+        first[list(family.rows)] = family.rows[0]
+    due &= np.isfinite(table.arrival_s[first])
+    at = np.rint(np.where(due, table.arrival_s, 0.0) * time_scale * NS_PER_S).astype(np.int64)
+    begin = np.rint(np.where(due, table.arrival_s[first], 0.0) * time_scale * NS_PER_S).astype(np.int64)
+    offsets: NDArray[np.int64] = np.maximum(at - begin, 0)
+    return offsets
+
+
 def starts(
     families: list[Family], table: TraceTable, options: WorkloadOptions, seed: int
 ) -> Iterator[tuple[int | None, int, Family]]:
     """(start instant or None for "when one ends", copy, family) in order of starting."""
     if options.arrivals == "trace":
+        begin = float(np.nanmin(table.arrival_s))  # also of families without a time of their own
         timed = []
         for family in families:
-            arrival = table.arrival_s[family.rows[0]]
-            at = to_ns(float(arrival) * options.time_scale) if np.isfinite(arrival) else 0
+            arrival = float(table.arrival_s[family.rows[0]])
+            at = to_ns((arrival if np.isfinite(arrival) else begin) * options.time_scale)
             timed.append((at, family.number, family))
         timed.sort(key=lambda entry: entry[:2])
         first = timed[0][0] if timed else 0
