@@ -16,7 +16,7 @@ from v4kernels.attention import BLOCK_ENTRIES, BLOCK_HEADS, MAX_SPLITS, combine_
 from v4kernels.attention_halves import halves_kernel
 from v4kernels.attention_whole import whole_kernel
 from v4kernels.index_scan import BLOCK_ENTRIES as INDEX_BLOCK
-from v4kernels.index_scan import index_scan_kernel
+from v4kernels.index_scan import index_scan_kernel, warps
 from v4kernels.topk import BLOCK, POOL, block_maxima_kernel, count_kernel, settle_kernel, split_kernel
 
 UNSUPPORTED = {
@@ -66,6 +66,7 @@ def index_scan_cases() -> Iterator[Case]:
                             "BLOCK_N": INDEX_BLOCK,
                         },
                         instruction,
+                        num_warps=warps(fp4, tokens),
                         num_stages=4,
                         covering=(heads, tokens, candidates) in ((64, 1, 0), (64, 4, 0), (32, 1, 8)),
                         aligned=("table_stride", "logit_stride"),

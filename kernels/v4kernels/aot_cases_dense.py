@@ -124,13 +124,14 @@ def mhc_cases() -> Iterator[Case]:
         **dict.fromkeys(("tokens", "width", "span", "hidden"), "i32"),
         **dict.fromkeys(("norm_eps", "eps"), "fp32"),
     }
-    for block_tokens in (16, 32):
+    for block_tokens in (16, 64):
         yield Case(
             mix_kernel,
             f"{block_tokens}t",
             types,
             {"BLOCK_T": block_tokens, "BLOCK_K": MHC_BLOCK_K},
             dict.fromkeys(ARCHS, "tf32"),
+            num_warps=8 if block_tokens == 64 else 4,
             covering=True,
             aligned=("width", "span"),
         )

@@ -224,10 +224,15 @@ def index_scan(
         CANDIDATE_ENTRIES=candidate_entries if candidates is not None else 0,
         RELOAD_WEIGHTS=tokens_per_group > 1,
         BLOCK_N=BLOCK_ENTRIES,
-        num_warps=4,
+        num_warps=warps(fp4, tokens_per_group),
         num_stages=4,
     )
     return out
+
+
+def warps(fp4: bool, tokens: int) -> int:
+    """Eight FP8 query tiles and their products do not fit the registers of four warps."""
+    return 8 if tokens == MAX_VERIFY and not fp4 else 4
 
 
 def default_splits(groups: int, blocks: int, sms: int) -> int:

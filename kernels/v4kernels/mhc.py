@@ -136,13 +136,22 @@ def collapse(
     out = torch.empty(tokens, hidden, dtype=torch.bfloat16, device=device)
     if tokens == 0:
         return out, post, comb
-    block_t = 16 if tokens <= 1024 else 32
+    block_t = 16 if tokens <= 1024 else 64
     token_blocks = triton.cdiv(tokens, block_t)
     splits = num_splits or default_splits(token_blocks, width, checks.num_sms(device))
     span = triton.cdiv(triton.cdiv(width, splits), BLOCK_K) * BLOCK_K
     partial = torch.empty(splits, tokens, COLUMNS.value, dtype=torch.float32, device=device)
     mix_kernel[(token_blocks, splits)](
-        x, fn, partial, tokens, width, span, BLOCK_T=block_t, BLOCK_K=BLOCK_K, num_warps=4, num_stages=3
+        x,
+        fn,
+        partial,
+        tokens,
+        width,
+        span,
+        BLOCK_T=block_t,
+        BLOCK_K=BLOCK_K,
+        num_warps=8 if block_t == 64 else 4,
+        num_stages=3,
     )
     collapse_kernel[(tokens, hidden // block)](
         x,
