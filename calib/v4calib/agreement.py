@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from v4calib.timing import median
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
+from v4sim.cost.tables import Grids
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,9 @@ def agreement(first: Profile, second: Profile) -> list[Agreement]:
         if not second.has(name):
             continue
         one, two = first.operations[name], second.operations[name]
+        mine, theirs = _function(one), _function(two)
         ratios = [
-            value / other
-            for at in _points(one, two)
-            if (other := two.at(**at)) > 0 and (value := one.at(**at)) > 0
+            value / other for at in _points(one, two) if (other := theirs(at)) > 0 and (value := mine(at)) > 0
         ]
         out.append(
             Agreement(
@@ -104,6 +104,18 @@ def table(rows: Sequence[Agreement], first: str, second: str) -> str:
 def _numbers(profile: Profile, name: str) -> tuple[Any, ...]:
     operation = profile.operations[name]
     return operation.axes, operation.values, operation.terms, operation.combine
+
+
+def _function(operation: Operation) -> Callable[[dict[str, float]], float]:
+    """As `Operation.at`, with its table made once."""
+    if operation.terms:
+        return lambda at: operation.at(**at)
+    names = [axis.name for axis in operation.axes]
+    if len(names) == 1:
+        line = operation.line()
+        return lambda at: line.at(at[names[0]])
+    grid = Grids(operation.axes[0].points, operation.axes[1].points, [operation.rows()])
+    return lambda at: grid.at(at[names[0]], at[names[1]])[0]
 
 
 def _points(one: Operation, two: Operation) -> list[dict[str, float]]:

@@ -1,0 +1,232 @@
+"""Around the GPU without one: the compiler child, the toolchain, the order of flush, events, launches."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from v4calib.device import EAGER_HOT, GRAPH_COLD, GRAPH_HOT, Variant
+from v4calib.devices import gpu_of, refuse_toolchain
+from v4calib.devices.compiler import Compiler
+from v4calib.devices.cuda import CudaClock
+from v4calib.grid import Point
+from v4calib.operations.base import L2_TIMES, MAX_COPIES, copies_for
+from v4calib.provenance import commit_of
+
+POINT = Point("topk", "v4-flash", (("batch", 1), ("context", 8192), ("width", 1), ("mix", "equal")))
+ANSWERING = """
+import json, sys, time
+for line in sys.stdin:
+    request = json.loads(line)
+    context = request["point"]["sizes"]["context"]
+    if context == 1: time.sleep(60)
+    if context == 2: sys.exit(139)
+    print(json.dumps({"reason": "ptxas said no" if context == 3 else None}), flush=True)
+"""
+
+
+def child(limit_s: float = 10.0) -> Compiler:
+    return Compiler(limit_s, [sys.executable, "-c", ANSWERING], start_s=10.0)
+
+
+def test_a_kernel_that_compiles_and_one_that_does_not() -> None:
+    compiler = child()
+    try:
+        assert compiler.compile("topk", POINT) is None
+        assert compiler.compile("topk", POINT.with_sizes(context=3)) == "ptxas said no"
+        assert compiler.compile("topk", POINT) is None
+    finally:
+        compiler.close()
+
+
+def test_a_compiler_that_hangs_costs_one_row() -> None:
+    """triton#10918: FP4 emulation compiled for more than ten minutes. The next kernel gets a new child."""
+    compiler = Compiler(0.3, [sys.executable, "-c", ANSWERING], start_s=0.2)
+    try:
+        assert compiler.compile("topk", POINT.with_sizes(context=1)) == "does not compile within 0.3 s"
+        compiler._start_s = 10.0
+        assert compiler.compile("topk", POINT) is None
+    finally:
+        compiler.close()
+
+
+def test_a_compiler_that_crashes_costs_one_row() -> None:
+    compiler = child()
+    try:
+        assert compiler.compile("topk", POINT.with_sizes(context=2)) == "the compiler ended with code 139"
+        assert compiler.compile("topk", POINT) is None
+    finally:
+        compiler.close()
+
+
+@pytest.mark.parametrize(
+    ("arch", "triton", "word"),
+    [
+        (100, "3.5.1", "3.6.0"),
+        (103, "3.4.0", "sm_103"),
+        (100, "3.6.0", None),
+        (100, "3.10.0+git", None),
+        (90, "3.4.0", None),
+        (90, None, "not installed"),
+    ],
+)
+def test_a_triton_without_blackwell_is_one_clear_line(
+    arch: int, triton: str | None, word: str | None
+) -> None:
+    """triton#10331: ptxas for Blackwell comes with 3.6.0."""
+    reason = refuse_toolchain(arch, triton)
+    if word is None:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert word in reason
+        assert "\n" not in reason
+
+
+def test_names_of_drivers_and_of_deployments() -> None:
+    assert gpu_of("NVIDIA H200") == "h200"
+    assert gpu_of("NVIDIA H200 NVL") == "h200"
+    assert gpu_of("NVIDIA GB200") == "gb200"
+    assert gpu_of("NVIDIA B200") == "b200"
+    assert gpu_of("NVIDIA A100-SXM4-80GB") is None
+
+
+def test_copies_cover_eight_l2_sizes_or_the_clock_flushes() -> None:
+    l2 = 50 << 20
+    assert copies_for(1 << 30, l2, 141 << 30) == 2
+    assert copies_for(100 << 20, l2, 141 << 30) * (100 << 20) > L2_TIMES * l2
+    assert copies_for(4096, l2, 141 << 30) == MAX_COPIES
+    assert copies_for(100 << 30, l2, 141 << 30) == 1
+
+
+class FakeTorch(types.ModuleType):
+    """Records what a clock asks of torch, in order."""
+
+    def __init__(self) -> None:
+        super().__init__("torch")
+        self.log = log = []  # type: list[str]
+        self.uint8 = "uint8"
+        self.capturing = False
+        outer = self
+
+        class Event:
+            def __init__(self, **options: Any) -> None:
+                log.append("event")
+
+            def record(self) -> None:
+                log.append("record")
+
+            def synchronize(self) -> None:
+                """The host waits."""
+
+            def elapsed_time(self, other: Any) -> float:
+                return 1.0
+
+        class Graph:
+            def replay(self) -> None:
+                log.append("replay")
+
+        class Context:
+            def __init__(self, captures: bool) -> None:
+                self.captures = captures
+
+            def __enter__(self) -> None:
+                outer.capturing = self.captures
+
+            def __exit__(self, *error: object) -> None:
+                outer.capturing = False
+
+        stream = types.SimpleNamespace(wait_stream=lambda other: None)
+        self.cuda = types.SimpleNamespace(
+            Event=Event,
+            CUDAGraph=Graph,
+            Stream=lambda: stream,
+            current_stream=lambda: stream,
+            stream=lambda s: Context(False),
+            graph=lambda g: Context(True),
+            synchronize=lambda: None,
+        )
+
+    def empty(self, size: int, **options: Any) -> Any:
+        return types.SimpleNamespace(fill_=lambda value: self.log.append(f"flush {size}"))
+
+
+class Case:
+    """Launches that are logged; `copies` sets of `copy_bytes`."""
+
+    def __init__(self, torch: FakeTorch, copies: int, copy_bytes: int) -> None:
+        self.torch, self.copies, self.copy_bytes = torch, copies, copy_bytes
+
+    def launch(self, copy: int) -> None:
+        self.torch.log.append(f"{'captured' if self.torch.capturing else 'launch'} {copy}")
+
+
+L2 = 1 << 20
+Timed = Callable[[int, int, Variant], tuple[list[str], list[float]]]
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> Timed:
+    torch = FakeTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+    def go(copies: int, copy_bytes: int, variant: Variant) -> tuple[list[str], list[float]]:
+        clock, case = CudaClock(L2), Case(torch, copies, copy_bytes)
+        clock.sample_us(case, variant, 1)  # captures
+        torch.log.clear()
+        times = clock.sample_us(case, variant, 2)
+        return torch.log, times
+
+    return go
+
+
+def between_events(log: list[str]) -> list[str]:
+    inside, out = False, []
+    for entry in log:
+        if entry == "record":
+            inside = not inside
+        elif inside:
+            out.append(entry)
+    return out
+
+
+def test_a_flush_is_before_the_events_and_never_between(timed: Timed) -> None:
+    """triton#8384, tritonbench#519: no flush under graphs, and then a flush that was timed."""
+    log, _ = timed(MAX_COPIES, 4096, GRAPH_COLD)
+    assert f"flush {L2_TIMES * L2}" in log
+    assert between_events(log) == ["replay", "replay"]
+    assert log.index(f"flush {L2_TIMES * L2}") < log.index("record")
+
+
+def test_enough_copies_need_no_flush(timed: Timed) -> None:
+    log, times = timed(9, L2, GRAPH_COLD)
+    assert not [entry for entry in log if entry.startswith("flush")]
+    assert between_events(log) == ["replay", "replay"]
+    assert times == [pytest.approx(1000 / 27)] * 2, "three rounds over nine copies in a graph, a mean of 27"
+
+
+def test_hot_is_one_copy_and_eager_has_no_graph(timed: Timed) -> None:
+    log, _ = timed(9, L2, GRAPH_HOT)
+    assert not [entry for entry in log if entry.startswith("flush")]
+    log, times = timed(9, L2, EAGER_HOT)
+    assert set(between_events(log)) == {"launch 0"}
+    assert "replay" not in log
+    assert len(times) == 2
+
+
+def test_every_copy_is_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = FakeTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    CudaClock(L2).sample_us(Case(torch, 9, L2), GRAPH_COLD, 1)
+    captured = [entry for entry in torch.log if entry.startswith("captured")]
+    assert captured == [f"captured {i}" for i in [*range(9)] * 3]
+
+
+def test_no_commit_outside_a_checkout(tmp_path: Path) -> None:
+    assert commit_of(tmp_path) is None
+    assert commit_of(tmp_path / "nothing") is None
