@@ -4,15 +4,17 @@ Every instant and every duration inside the simulator is an `int` of nanoseconds
 not depend on their order and two ways of computing the same run can be compared exactly. Seconds
 exist only at the edges (trace columns in, reports out).
 
-Order of events. SimPy sorts by (time, priority, sequence). Four priorities exist, in this order:
+Order of events. SimPy sorts by (time, priority, sequence). The priorities, in this order:
 
-    URGENT (0)    SimPy's own process start-up
-    NORMAL (1)    session turns, arrivals, tool waits, transfers
-    STEP_END (2)  the end of an engine step: results are processed, calls complete
-    DECIDE (3)    the engine chooses its next batch
+    URGENT (0)             SimPy's own process start-up
+    NORMAL (1)             session turns, arrivals, tool waits, transfers
+    step_end(replica)      the end of an engine step: results are processed, calls complete
+    decide(replica)        the engine chooses its next batch
 
 So a call that arrives at the very instant a step ends is in the queue when the next batch is
-chosen, and so is the follow-up of a call that completed in that step and has no delay.
+chosen, and so is the follow-up of a call that completed in that step and has no delay. Replicas that
+step at the same instant do so in order of their number, whenever that was scheduled: all steps end
+before any replica decides.
 """
 
 from __future__ import annotations
@@ -23,8 +25,18 @@ import simpy
 
 NS_PER_S = 1_000_000_000
 NORMAL = 1
-STEP_END = 2
-DECIDE = 3
+_STEP_END = 2
+_DECIDE = 1 << 20
+
+
+def step_end(replica: int) -> int:
+    """Priority of the end of a step of this replica."""
+    return _STEP_END + replica
+
+
+def decide(replica: int) -> int:
+    """Priority of this replica's choice of a batch."""
+    return _DECIDE + replica
 
 
 def to_ns(seconds: float) -> int:

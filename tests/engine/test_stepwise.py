@@ -83,7 +83,13 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
     """Engine, parallelism, speculation and pools small enough to be short of memory."""
     vllm = draw(st.booleans())
     dp = draw(st.sampled_from([1, 2, 4]))
-    sets = [f"parallel.ep={4}"]
+    sets = [
+        "parallel.ep=4",
+        f"router.policy={draw(st.sampled_from(['round_robin', 'least_requests', 'sticky']))}",
+    ]
+    replicas = draw(st.sampled_from([1, 1, 2]))
+    if replicas == 2:
+        sets += ["parallel.replicas=2", "hardware.num_gpus=8"]
     drafts = draw(st.sampled_from([0, 0, 1, 3]))
     if drafts:
         sets += ["speculation.kind=mtp", f"speculation.draft_tokens={drafts}"]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import simpy
 
-from v4sim.clock import DECIDE, STEP_END, call_at
+from v4sim.clock import call_at, decide, step_end
 from v4sim.cost.base import StepCost
 from v4sim.engine.base import Chunk, Scheduler
 from v4sim.engine.call import FINISHED, Call
@@ -106,11 +106,12 @@ class Replica:
     def _decide_at(self, at_ns: int) -> None:
         if not self._deciding:
             self._deciding = True
-            call_at(self.env, at_ns, DECIDE, self._decide)
+            call_at(self.env, at_ns, decide(self.number), self._decide)
 
     def _end_at(self, block: Block) -> None:
         token = block.token
-        call_at(self.env, int(block.ends_ns[block.steps - 1]), STEP_END, lambda: self._end(token))
+        end_ns = int(block.ends_ns[block.steps - 1])
+        call_at(self.env, end_ns, step_end(self.number), lambda: self._end(token))
 
     def _decide(self) -> None:
         self._deciding = False
@@ -147,7 +148,8 @@ class Replica:
         if self._block.steps > 1 and self._block.first_parts_ns is not None:
             # Calls leave after the first step; the block goes on without them.
             first_end = int(self._block.ends_ns[0])
-            call_at(self.env, first_end, STEP_END, lambda: self._results.free_leaving(first_end))
+            free = self._results.free_leaving
+            call_at(self.env, first_end, step_end(self.number), lambda: free(first_end))
 
     def _publish(self) -> bool:
         """Process what the last step's prefills left behind; with overlap that is after the choice."""

@@ -140,14 +140,16 @@ class StepRecorder(Probe):
 class SeriesRecorder(Probe):
     """Pools and queues per rank, sampled when calls are admitted or end.
 
-    Those moments are the same however steps are grouped. Beyond `limit` samples every second one is
-    dropped and the stride doubled, so memory stays bounded on long runs.
+    Those moments are the same however steps are grouped. Only the replica in which it happens is looked
+    at: another one may be in the middle of a block, and keeps its last values. Beyond `limit` samples
+    every second one is dropped and the stride doubled, so memory stays bounded on long runs.
     """
 
     NAMES = ("kv_used", "kv_resident", "swa_used", "running", "queued")
 
     def __init__(self, replicas: list[Replica], limit: int = 4096) -> None:
-        self._ranks = [rank for replica in replicas for rank in replica.ranks]
+        self._ranks = [replica.ranks for replica in replicas]
+        self._latest = [[(0,) * len(self.NAMES)] * len(replica.ranks) for replica in replicas]
         self._limit = limit
         self._stride = 1
         self._seen = 0
@@ -155,28 +157,27 @@ class SeriesRecorder(Probe):
         self._values: list[list[tuple[int, ...]]] = []
 
     def on_admit(self, rank: Rank, call: Call, now_ns: int) -> None:
-        self._sample(now_ns)
+        self._sample(rank.replica, now_ns)
 
     def on_release(self, rank: Rank, call: Call, now_ns: int) -> None:
-        self._sample(now_ns)
+        self._sample(rank.replica, now_ns)
 
-    def _sample(self, now_ns: int) -> None:
+    def _sample(self, replica: int, now_ns: int) -> None:
         self._seen += 1
+        self._latest[replica] = [
+            (
+                rank.owner.kv.used,
+                rank.owner.tree.kv_tokens,
+                rank.owner.swa.used,
+                rank.num_running,
+                len(rank.waiting),
+            )
+            for rank in self._ranks[replica]
+        ]
         if self._seen % self._stride:
             return
         self._times.append(now_ns)
-        self._values.append(
-            [
-                (
-                    rank.owner.kv.used,
-                    rank.owner.tree.kv_tokens,
-                    rank.owner.swa.used,
-                    rank.num_running,
-                    len(rank.waiting),
-                )
-                for rank in self._ranks
-            ]
-        )
+        self._values.append([values for ranks in self._latest for values in ranks])
         if len(self._times) >= self._limit:
             self._times = self._times[1::2]
             self._values = self._values[1::2]
@@ -184,7 +185,7 @@ class SeriesRecorder(Probe):
 
     def series(self) -> dict[str, Int64s]:
         """`t_ns` [samples] and each name [samples, ranks]."""
-        shape = len(self._times), len(self._ranks), len(self.NAMES)
+        shape = len(self._times), sum(len(ranks) for ranks in self._ranks), len(self.NAMES)
         values = np.array(self._values, dtype=np.int64).reshape(shape)
         return {"t_ns": np.array(self._times, dtype=np.int64)} | {
             name: values[:, :, i] for i, name in enumerate(self.NAMES)
