@@ -15,7 +15,7 @@ ifneq ($(shell $(BIN)/python -c 'import v4sim' >/dev/null 2>&1 && cat $(VENV)/.m
 STALE := stale
 endif
 
-.PHONY: help demo test check extras format bench backtest sample profiles picture clean stale
+.PHONY: help demo test check extras format bench backtest sample profiles picture backtest clean stale
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -52,6 +52,9 @@ sample: $(VENV)/.base ## make the bundled sample trace again, byte for byte
 
 profiles: $(VENV)/.profiles ## make the built-in reference profiles again from the published kernel tables
 	$(BIN)/v4calib import aiconfigurator --output sim/v4sim/profiles --force
+
+backtest: $(VENV)/.base ## predict the published measurements again; writes docs/backtest.md
+	$(BIN)/v4sim backtest --draws 20 --notes docs/backtest-notes.md --table docs/backtest.md --force
 
 picture: demo ## take docs/report.png of the demo's report (needs chromium)
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,1000 \

@@ -111,7 +111,9 @@ def test_the_profile_format_is_written_with_the_standard_library_and_numpy_alone
 
 
 def is_command_line(path: Path) -> bool:
-    return path.name in {"cli.py", "__main__.py"} or "commands" in path.parts
+    """Command lines may print; so may a module that is also a small program (`python -m`)."""
+    named = path.name in {"cli.py", "__main__.py"} or "commands" in path.parts
+    return named or 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
