@@ -13,6 +13,7 @@ import typer
 
 from v4sim import __version__
 from v4sim.commands.backtest import backtest
+from v4sim.commands.observe import observe
 from v4sim.commands.presets import presets
 from v4sim.commands.replay import replay
 from v4sim.commands.report import report
@@ -31,7 +32,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for command in (replay, presets, show, report, backtest):
+    for command in (replay, presets, show, report, backtest, observe):
         app.command()(command)
     return app
 
