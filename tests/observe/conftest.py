@@ -25,10 +25,10 @@ CostOf = Callable[[Deployment], StepCost]
 
 
 @pytest.fixture(scope="session")
-def trace(make_trace: Callable[[Sequence[CallRow]], TraceTable]) -> TraceTable:
+def rows() -> list[CallRow]:
     """Sixteen sessions of three turns with prompts of 2K to 60K tokens, far enough apart to queue little."""
     rng = np.random.default_rng(7)
-    rows = []
+    rows: list[CallRow] = []
     for s in range(16):
         prompt = int(rng.integers(2_000, 40_000))
         for turn in range(3):
@@ -52,6 +52,11 @@ def trace(make_trace: Callable[[Sequence[CallRow]], TraceTable]) -> TraceTable:
                 )
             )
             prompt += int(rng.integers(500, 9_000))
+    return rows
+
+
+@pytest.fixture(scope="session")
+def trace(rows: list[CallRow], make_trace: Callable[[Sequence[CallRow]], TraceTable]) -> TraceTable:
     return make_trace(rows)
 
 
