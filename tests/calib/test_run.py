@@ -246,3 +246,36 @@ assert "other columns" in op.build(point, "cpu", 1, True).verify()
 """
     done = isolated(code, TRITON_INTERPRET="1", TRITON_DEFAULT_FP_FUSION="1")
     assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_keeps_what_is_measured_and_resume_goes_on(
+    fake_device: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import v4calib.devices
+
+    device = fake_device()
+    device.clock.interrupt_after = 300
+    monkeypatch.setattr(v4calib.devices, "open_device", lambda *a: device)
+    target = tmp_path / "profile.json"
+    command = ["run", "--ops", "index_scan,copy", "-o", str(target)]
+    assert main(command) == 130
+    shown = capsys.readouterr()
+    assert "rows are kept in" in shown.err
+    assert "--resume" in shown.err
+    assert "\r" not in shown.err, "no progress off a terminal"
+    assert not target.exists()
+    assert main(command) == 2
+    assert "--resume" in capsys.readouterr().err
+    device.clock.interrupt_after = None
+    kept = len(device.opened)
+    assert main([*command, "--resume"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(target)
+    points = len(target.with_name("profile.rows.jsonl").read_text().splitlines()) - 1
+    refused = sum(
+        "unsupported" in line for line in target.with_name("profile.rows.jsonl").read_text().splitlines()
+    )
+    assert len(device.opened) == points - refused + 1, "only the interrupted point was opened twice"
+    assert kept > 1

@@ -22,6 +22,7 @@ HCA_RATIO = 128
 _FILL_CONTEXT = 65_536
 _TAIL_CONTEXTS = (131_072, 524_288, 1_048_576)
 _WINDOW_PAGES = 512
+_DISTINCT_TOKENS = 64
 
 
 def attention_work(heads: int, pairs: int, tokens: int, entry_bytes: int) -> Work:
@@ -69,10 +70,13 @@ class SparseAttention(MeasuredOperation):
         return attention_work(model(point.model).heads, pairs, tokens, self._entry_bytes(point))
 
     def _entry_bytes(self, point: Point) -> int:
-        """Distinct entries at most: many tokens read the same ones."""
-        tokens, selected = point["tokens"], point["selected"]
+        """Distinct entries: a token's are, those of many tokens overlap as random draws do."""
+        tokens, selected, history = point["tokens"], point["selected"], point["context"] // 4
         window = min(tokens * WINDOW, _WINDOW_PAGES * WINDOW)
-        return ENTRY_BYTES * (window + min(tokens * selected, point["context"] // 4))
+        distinct = selected
+        if tokens > 1:
+            distinct = int(history * (1 - (1 - selected / history) ** tokens))
+        return ENTRY_BYTES * (window + distinct)
 
     def footprint_bytes(self, point: Point) -> int:
         return self._entry_bytes(point) + point["tokens"] * model(point.model).heads * HEAD_DIM * 4
@@ -92,10 +96,15 @@ class SparseAttention(MeasuredOperation):
             layouts.FP8_584,
             C4_PAGE_ENTRIES,
         )
-        slots = [
-            torch.randint(0, pages * C4_PAGE_ENTRIES, (tokens, selected), dtype=torch.int32).to(torch_device)
-            for _ in range(copies)
-        ]
+        history = pages * C4_PAGE_ENTRIES
+
+        def draw() -> Any:
+            if tokens > _DISTINCT_TOKENS:  # a permutation a token takes too long; few of its draws repeat
+                return torch.randint(0, history, (tokens, selected), dtype=torch.int32, device=torch_device)
+            rows = [torch.randperm(history, device=torch_device)[:selected] for _ in range(tokens)]
+            return torch.stack(rows).to(torch.int32)
+
+        slots = [draw() for _ in range(copies)]
 
         def run(copy: int) -> Any:
             if not kernels:
