@@ -11,9 +11,11 @@ copies, and one id per group for the common prefix of that group's roots, which 
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from v4traces import TraceTable
@@ -43,24 +45,29 @@ class PrefixIndex:
         parent[in_group] = rows + table.group[in_group]
         parent[start == 0] = NO_PARENT
         start[parent < 0] = 0
-        self._start: list[int] = start.tolist() + [0] * groups
-        self._parent: list[int] = parent.tolist() + [NO_PARENT] * groups
-        self._attach_to_owner()
+        self._attach_to_owner(start, parent)
+        # Arrays of machine integers: a million Python ints would take ten times the room.
+        self._start, self._parent = array("q"), array("q")
+        self._start.frombytes(np.concatenate([start, np.zeros(groups, dtype=np.int64)]).tobytes())
+        self._parent.frombytes(np.concatenate([parent, np.full(groups, NO_PARENT)]).tobytes())
 
-    def _attach_to_owner(self) -> None:
+    def _attach_to_owner(self, start: NDArray[np.int64], parent: NDArray[np.int64]) -> None:
         """Hang each span off the call that owns the token before it, not merely a call that repeats it.
 
-        Rows stand after their parents, so one pass in order is enough.
+        A span that starts no later than its parent's own lies in what the parent inherited, so it moves
+        up to the grandparent; all such spans move at once, until none is left.
         """
-        start, parent = self._start, self._parent
-        for row in range(self._num_rows):
-            above = parent[row]
-            if above >= 0 and start[row] <= start[above]:
-                while above >= 0 and start[row] <= start[above]:
-                    above = parent[above]
-                parent[row] = above
-                if above < 0:
-                    start[row] = 0
+        rows = self._num_rows
+        starts = np.concatenate([start, np.zeros(self.stride - rows, dtype=np.int64)])
+        parents = np.concatenate([parent, np.full(self.stride - rows, NO_PARENT)])
+        moving = np.flatnonzero(parent >= 0)
+        while moving.size:
+            above = parents[moving]
+            moving = moving[start[moving] <= starts[above]]
+            parents[moving] = parents[parents[moving]]
+            moving = moving[parents[moving] >= 0]
+        parent[:] = parents[:rows]
+        start[parent < 0] = 0
 
     def uid(self, row: int, copy: int) -> int:
         return row + copy * self.stride

@@ -86,7 +86,7 @@ class Sessions:
             return
         done: dict[int, simpy.Event] = {}
         left = [len(family.rows)]
-        for row in family.rows:
+        for row in family.rows.tolist():
             done[row] = self.env.event()
             self.env.process(self._call(row, copy, done, left))
 

@@ -80,12 +80,12 @@ class WorkloadOptions:
         return replace(self, sessions=sessions), [note]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Family:
     """A root session and what hangs on it. `rows` ascend."""
 
     number: int
-    rows: tuple[int, ...]
+    rows: NDArray[np.int64]
 
 
 def families_of(table: TraceTable) -> list[Family]:
@@ -104,11 +104,13 @@ def families_of(table: TraceTable) -> list[Family]:
     for a, b in zip(mine[crossing].tolist(), theirs[crossing].tolist(), strict=True):
         a, b = find(a), find(b)
         root[max(a, b)] = min(a, b)
-    members: dict[int, list[int]] = {}
-    lookup = [find(session) for session in range(len(root))]
-    for row, session in enumerate(table.session.tolist()):
-        members.setdefault(lookup[session], []).append(row)
-    return [Family(number, tuple(rows)) for number, rows in enumerate(members.values())]
+    if not table.n:
+        return []
+    family = np.array([find(session) for session in range(len(root))], dtype=np.int64)[table.session]
+    _, first, member = np.unique(family, return_index=True, return_inverse=True)
+    order = np.argsort(first[member], kind="stable")  # by first row of the family, rows ascending
+    cuts = np.cumsum(np.bincount(member)[np.argsort(first)])[:-1]
+    return [Family(number, rows) for number, rows in enumerate(np.split(order, cuts))]
 
 
 def offsets_ns(families: list[Family], table: TraceTable, time_scale: float) -> NDArray[np.int64]:
@@ -116,7 +118,7 @@ def offsets_ns(families: list[Family], table: TraceTable, time_scale: float) -> 
     due = np.isfinite(table.arrival_s) & (np.diff(table.after_offsets) == 0)
     first = np.empty(table.n, dtype=np.int64)
     for family in families:
-        first[list(family.rows)] = family.rows[0]
+        first[family.rows] = family.rows[0]
     due &= np.isfinite(table.arrival_s[first])
     at = np.rint(np.where(due, table.arrival_s, 0.0) * time_scale * NS_PER_S).astype(np.int64)
     begin = np.rint(np.where(due, table.arrival_s[first], 0.0) * time_scale * NS_PER_S).astype(np.int64)

@@ -180,7 +180,7 @@ def test_sub_agents_belong_to_the_session_that_waits_for_them(make_trace: MakeTr
             after=(CallRef("a", 0), CallRef("sub", 0)),
         ),
     ]
-    assert [family.rows for family in families_of(make_trace(rows))] == [(0, 2, 3), (1,)]
+    assert [family.rows.tolist() for family in families_of(make_trace(rows))] == [[0, 2, 3], [1]]
 
 
 def test_a_prefix_parent_makes_no_family(make_trace: MakeTrace) -> None:
@@ -197,7 +197,7 @@ def test_a_prefix_parent_makes_no_family(make_trace: MakeTrace) -> None:
             output_tokens=5,
         ),
     ]
-    assert [family.rows for family in families_of(make_trace(rows))] == [(0,), (1,)]
+    assert [family.rows.tolist() for family in families_of(make_trace(rows))] == [[0], [1]]
 
 
 def test_a_join_waits_for_the_slowest_sub_agent_and_the_session_lives_until_it(
@@ -238,7 +238,7 @@ def test_families_are_the_connected_parts(make_trace: MakeTrace, links: list[tup
         root(f"s{s}", after=tuple(CallRef(f"s{other}", 0) for other in sorted(waits[s] - {s})))
         for s in range(10)
     ]
-    found = [set(family.rows) for family in families_of(make_trace(rows))]
+    found = [set(family.rows.tolist()) for family in families_of(make_trace(rows))]
     assert sorted(row for rows in found for row in rows) == list(range(10))
     part = {row: i for i, rows in enumerate(found) for row in rows}
     assert all(part[a] == part[b] for a, b in links)

@@ -133,8 +133,8 @@ class Pricer:
         scheduler = self._group.scheduler
         any_rows = False
         for rank in self._group.ranks:
-            if rank.last_arrival_ns > visible_ns or (rank.leaving and rank.waiting):
-                return 1  # a new call will be seen, or freed memory may admit one
+            if rank.last_arrival_ns > visible_ns or rank.prefilling or (rank.leaving and rank.waiting):
+                return 1  # a new call will be seen, a parked one may go on, or freed memory admit one
             if rank.decoding:
                 any_rows = True
                 steps = min(steps, rank.steps_to_next_finish())
