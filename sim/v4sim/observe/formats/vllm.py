@@ -37,10 +37,9 @@ def _read(line: Line, where: str) -> Seen | None:
     decode = None if generation is None else generation / 1e3
     drafts = mapping(metrics, "speculative_decoding")
     engine = None if first is None else (first + (queue or 0.0)) / 1e3
-    if e2e is not None and decode is not None:
-        ttft, total = e2e - decode, e2e
-    else:
-        ttft, total = None, engine + decode if engine is not None and decode is not None else e2e
+    ttft = e2e - decode if e2e is not None and decode is not None else None
+    if e2e is None and engine is not None and decode is not None:
+        e2e = engine + decode  # from the queue on: without the front end
     return Seen(
         where=where,
         session=session,
@@ -50,7 +49,7 @@ def _read(line: Line, where: str) -> Seen | None:
         sent_s=number(line, "sent_s"),
         ttft_s=ttft,
         engine_ttft_s=engine,
-        e2e_s=total,
+        e2e_s=e2e,
         decode_s=decode,
         cached_tokens=whole(mapping(usage, "prompt_tokens_details"), "cached_tokens"),
         verify_steps=whole(drafts, "num_drafts"),
