@@ -17,7 +17,15 @@ from v4kernels.attention_halves import halves_kernel
 from v4kernels.attention_whole import whole_kernel
 from v4kernels.index_scan import BLOCK_ENTRIES as INDEX_BLOCK
 from v4kernels.index_scan import index_scan_kernel, warps
-from v4kernels.topk import BLOCK, POOL, block_maxima_kernel, count_kernel, settle_kernel, split_kernel
+from v4kernels.topk import (
+    BLOCK,
+    POOL,
+    SETTLE_BLOCK,
+    block_maxima_kernel,
+    count_kernel,
+    settle_kernel,
+    split_kernel,
+)
 
 UNSUPPORTED = {
     ("index_scan", "fp4", HOPPER): "sm_90 has no FP4 matrix unit; Hopper serves FP8 index keys",
@@ -99,7 +107,7 @@ def topk_cases() -> Iterator[Case]:
             settle_kernel,
             f"k{k}",
             types,
-            {"K_PADDED": k, "POOL": POOL, "BLOCK": BLOCK},
+            {"K_PADDED": k, "POOL": POOL, "BLOCK": SETTLE_BLOCK},
             NO_TENSOR_CORE,
             num_warps=8,
             covering=k == 1024,

@@ -26,6 +26,7 @@ from v4kernels.work import Work
 BINS = tl.constexpr(2048)
 POOL = 8192  # columns of the threshold bin that are kept aside, per row
 BLOCK = 4096
+SETTLE_BLOCK = 2048  # three prefix sums in one loop: 4096 columns spill under Triton 3.6
 
 
 @triton.jit
@@ -233,6 +234,7 @@ def topk(
     split_kernel[(splits, rows)](
         logits, lengths, histogram, index, *pool, stride, span, k, SPLITS=splits, POOL=POOL, **sizes
     )
+    sizes["BLOCK"] = min(block, SETTLE_BLOCK)
     settle_kernel[(rows,)](
         logits, lengths, index, *pool, stride, k, K_PADDED=triton.next_power_of_2(k), POOL=POOL, **sizes
     )
