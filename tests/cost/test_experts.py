@@ -13,6 +13,7 @@ import pytest
 
 from v4sim.cost import Profile, RankLoad, StepCost
 from v4sim.cost.base import PART_INDEX
+from v4sim.cost.collectives import collective_line
 from v4sim.model.hardware import gpu as gpu_spec
 
 Compile = Callable[..., StepCost]
@@ -24,6 +25,10 @@ IDLE = RankLoad(0, 0, 0)
 
 def layer_us(parts: list[int], name: str) -> float:
     return parts[PART_INDEX[name]] / LAYERS / 1e3
+
+
+def collective_us(profile: Profile, name: str, size: float) -> float:
+    return collective_line(profile, profile.operation(name)).at(size) / 1e3
 
 
 def test_with_vllm_megamoe_every_tp_rank_dispatches_the_tokens_of_its_group(compiled: Compile) -> None:
@@ -48,7 +53,7 @@ def test_vllm_megamoe_reduces_attention_and_shared_expert_and_gathers_nothing(
     compiled: Compile, profiles: Callable[[str], Profile]
 ) -> None:
     cost = compiled(tp=8, dp=1, ep=8, engine="vllm", moe_backend="megamoe")
-    one = profiles("b200").operation("all_reduce.vllm.gpus8").at(bytes=8192 * HIDDEN_BYTES)
+    one = collective_us(profiles("b200"), "all_reduce.vllm.gpus8", 8192 * HIDDEN_BYTES)
     assert layer_us(cost.step([CHUNK], 1, "prefill"), "all_reduce") == pytest.approx(2 * one, rel=1e-6)
     assert not [row["op"] for row in cost.provenance() if row["op"].startswith("all_gather")]
 
@@ -61,12 +66,12 @@ def test_sglang_dp_attention_without_dispatch_concatenates_by_all_reduce(
     profile = profiles("b200")
     prefill = cost.step([CHUNK, IDLE, IDLE, IDLE], 1, "prefill")
     wanted = sum(
-        profile.operation(op).at(bytes=8192 * HIDDEN_BYTES) for op in ("all_reduce.sglang.gpus4", behind)
+        collective_us(profile, op, 8192 * HIDDEN_BYTES) for op in ("all_reduce.sglang.gpus4", behind)
     )
     assert layer_us(prefill, "all_reduce") == pytest.approx(wanted, rel=1e-6)
     decode = cost.step([RankLoad(64, 64_000, 1000), IDLE, IDLE, IDLE], 1, "decode")
     padded = 4 * 64 * HIDDEN_BYTES
-    wanted = sum(profile.operation(op).at(bytes=padded) for op in ("all_gather.gpus4", behind))
+    wanted = sum(collective_us(profile, op, padded) for op in ("all_gather.gpus4", behind))
     assert layer_us(decode, "all_reduce") == pytest.approx(wanted, rel=1e-6)
 
 
@@ -78,10 +83,18 @@ def test_large_collectives_of_one_node_run_near_link_speed(
     gpu: str, operation: str, profiles: Callable[[str], Profile]
 ) -> None:
     """0.4 to 0.9 of the link at the largest size: elements taken for bytes would read half of that."""
-    found = profiles(gpu).operation(f"{operation}.gpus8")
-    size = found.axes[0].points[-1]
+    line = collective_line(profiles(gpu), profiles(gpu).operation(f"{operation}.gpus8"))
+    size = line.top
     sent = size if operation.startswith("all_reduce") else size * 7 / 8
-    assert 0.4 < sent / found.values[-1] / (gpu_spec(gpu).nvlink_gb_s * 1e3) < 0.9
+    assert 0.4 < sent / line.at(size) / gpu_spec(gpu).nvlink_gb_s < 0.9
+
+
+def test_bytes_that_were_measured_as_bytes_stay_what_they_are(profiles: Callable[[str], Profile]) -> None:
+    profile = profiles("b200")
+    operation = profile.operation("all_gather.gpus8")
+    own = replace(profile.provenance_of(operation), source="v4calib run", kind="measured")
+    measured = replace(profile, provenances={**profile.provenances, operation.provenance: own})
+    assert collective_line(measured, operation).top * 2 == collective_line(profile, operation).top
 
 
 def test_passes_outside_every_table_cost_their_bytes(

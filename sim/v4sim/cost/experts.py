@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from v4sim.cost.collectives import collective_line
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
 from v4sim.cost.tables import Line
@@ -68,7 +69,9 @@ class ExpertCost:
         self._dispatched = self._backend in ("deepep", "megamoe")
         self._vllm = engine == "vllm"
         stream = NS * self._take("hbm_stream").term("per_byte")
-        self._attention_reduce = self._line(f"all_reduce.{engine}.gpus{self._tp}") if self._tp > 1 else None
+        self._attention_reduce = (
+            self._collective(f"all_reduce.{engine}.gpus{self._tp}") if self._tp > 1 else None
+        )
         self._behind = self._gather = self._gather_prefill = None
         self._replicated = self._dispatched and self._vllm
         self._moe, self._low, self._normal = self._zero(), self._zero(), self._zero()
@@ -78,19 +81,19 @@ class ExpertCost:
             shared_cut = self._tp
         elif self._dispatched:
             if self._tp > 1:
-                self._gather = self._line(f"all_gather.gpus{self._tp}")
+                self._gather = self._collective(f"all_gather.gpus{self._tp}")
         else:
             shared_cut = self._gpus
             if self._dp > 1:
-                self._gather = self._gather_prefill = self._line(f"all_gather.gpus{self._gpus}")
+                self._gather = self._gather_prefill = self._collective(f"all_gather.gpus{self._gpus}")
                 if not self._vllm:
-                    self._gather_prefill = self._line(f"all_reduce.{engine}.gpus{self._gpus}")
+                    self._gather_prefill = self._collective(f"all_reduce.{engine}.gpus{self._gpus}")
                 if self._vllm or self._ep == self._dp:
-                    self._behind = self._line(f"reduce_scatter.gpus{self._gpus}")
+                    self._behind = self._collective(f"reduce_scatter.gpus{self._gpus}")
                 else:
                     self._behind = self._gather_prefill
             elif self._gpus > 1:
-                self._behind = self._line(f"all_reduce.{engine}.gpus{self._gpus}")
+                self._behind = self._collective(f"all_reduce.{engine}.gpus{self._gpus}")
         self._shared = self._line(f"shared_expert.{model}.tp{shared_cut}")
         routed, shared = _pass_bytes(spec, shared_cut)
         self._routed_pass, self._shared_pass = stream * routed, stream * shared
@@ -125,6 +128,9 @@ class ExpertCost:
 
     def _line(self, name: str) -> Line:
         return self._take(name).line(NS)
+
+    def _collective(self, name: str) -> Line:
+        return collective_line(self._profile, self._take(name))
 
     def _scaled(self, name: str, share: float) -> Line:
         """A dispatch table with everything above its first point scaled: the floor is latency."""
