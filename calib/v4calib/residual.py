@@ -7,6 +7,7 @@ judge them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,9 @@ from v4calib.draft import Draft
 from v4calib.errors import CalibError
 from v4calib.journal import Header
 from v4calib.rows import Row
+from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
+from v4sim.cost.tables import Grids
 
 if TYPE_CHECKING:
     from v4calib.aic.source import Source
@@ -120,9 +123,7 @@ def judge(profile: Profile, draft: Draft, goals: Goals, rows_are: str) -> Residu
     own = sorted(
         name
         for name, operation in profile.operations.items()
-        if not fresh.has(name)
-        or (operation.axes, operation.values, operation.terms)
-        != (fresh.operations[name].axes, fresh.operations[name].values, fresh.operations[name].terms)
+        if not fresh.has(name) or not _same(operation, fresh.operations[name])
     )
     errors: dict[str, dict[str, list[float]]] = {}
     for c in draft.comparisons:
@@ -149,6 +150,22 @@ def judge(profile: Profile, draft: Draft, goals: Goals, rows_are: str) -> Residu
         own=tuple(own),
         goals=goals,
         rows_are=rows_are,
+    )
+
+
+def _same(operation: Operation, fresh: Operation) -> bool:
+    """The same numbers; a table that a merge put on a finer grid is still the same function."""
+    if (operation.axes, operation.values, operation.terms) == (fresh.axes, fresh.values, fresh.terms):
+        return True
+    if operation.terms or fresh.terms or len(operation.axes) != 2 or len(fresh.axes) != 2:
+        return False
+    finer = Grids(operation.axes[0].points, operation.axes[1].points, [operation.rows()])
+    (x0, *_, x1), (y0, *_, y1) = (axis.points for axis in operation.axes)
+    return all(
+        math.isclose(finer.at(x, y)[0], value, rel_tol=1e-6)
+        for x, row in zip(fresh.axes[0].points, fresh.values, strict=True)
+        for y, value in zip(fresh.axes[1].points, row, strict=True)
+        if x0 <= x <= x1 and y0 <= y <= y1
     )
 
 

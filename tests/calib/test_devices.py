@@ -112,6 +112,7 @@ class FakeTorch(types.ModuleType):
         self.log = log = []  # type: list[str]
         self.uint8 = "uint8"
         self.capturing = False
+        self.elapsed_ms = 0.01
         outer = self
 
         class Event:
@@ -125,7 +126,7 @@ class FakeTorch(types.ModuleType):
                 """The host waits."""
 
             def elapsed_time(self, other: Any) -> float:
-                return 1.0
+                return outer.elapsed_ms
 
         class Graph:
             def replay(self) -> None:
@@ -207,7 +208,7 @@ def test_enough_copies_need_no_flush(timed: Timed) -> None:
     log, times = timed(9, L2, GRAPH_COLD)
     assert not [entry for entry in log if entry.startswith("flush")]
     assert between_events(log) == ["replay", "replay"]
-    assert times == [pytest.approx(1000 / 27)] * 2, "three rounds over nine copies in a graph, a mean of 27"
+    assert times == [pytest.approx(10 / 27)] * 2, "three rounds over nine copies in a graph, a mean of 27"
 
 
 def test_hot_is_one_copy_and_eager_has_no_graph(timed: Timed) -> None:
@@ -225,6 +226,16 @@ def test_every_copy_is_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     CudaClock(L2).sample_us(Case(torch, 9, L2), GRAPH_COLD, 1)
     captured = [entry for entry in torch.log if entry.startswith("captured")]
     assert captured == [f"captured {i}" for i in [*range(9)] * 3]
+
+
+def test_a_long_launch_is_not_repeated_for_one_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefill scan of 46 ms twenty times over would be a second a sample."""
+    torch = FakeTorch()
+    torch.elapsed_ms = 46.0
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    CudaClock(L2).sample_us(Case(torch, 2, 8 * L2), GRAPH_COLD, 1)
+    captured = [entry for entry in torch.log if entry.startswith("captured")]
+    assert captured == ["captured 0", "captured 1"], "each copy once"
 
 
 def test_no_commit_outside_a_checkout(tmp_path: Path) -> None:

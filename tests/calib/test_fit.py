@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,30 @@ def test_the_domain_is_what_was_measured(journal: Journal) -> None:
 
 
 def test_held_out_rows_do_not_move_the_fit(journal: Journal) -> None:
-    kept = [row for row in journal.rows if not row.point.held_out]
-    with_them, without = fit(journal.header, journal.rows).profile, fit(journal.header, kept).profile
-    for name, operation in without.operations.items():
-        if name in with_them.operations and not operation.terms:
-            assert with_them.operations[name].values == operation.values
+    """Held-out rows three times as slow change residuals and not one number of an operation."""
+    spoiled = [
+        replace(row, us=3 * row.us) if row.point.held_out and row.us is not None else row
+        for row in journal.rows
+    ]
+    true, other = fit(journal.header, journal.rows).profile, fit(journal.header, spoiled).profile
+    assert set(true.operations) == set(other.operations)
+    for name, operation in true.operations.items():
+        assert (other.operations[name].values, other.operations[name].terms) == (
+            operation.values,
+            operation.terms,
+        )
+    scan = "index_scan.v4-flash.fp8"
+    assert other.operation(scan).residual.median > 10 * max(true.operation(scan).residual.median, 0.01)
+
+
+def test_a_completed_profile_is_judged_like_its_fit(journal: Journal) -> None:
+    """Prefill tables that were put on the union of two grids are still the fit's."""
+    fitted = fit(journal.header, journal.rows)
+    whole = completed(fitted, load_profile("h200"))
+    alone, among = (held_out_residuals(p, journal.header, journal.rows) for p in (fitted.profile, whole))
+    assert among.families == alone.families
+    assert "index_scan_prefill" in {family.family for family in among.families}
+    assert "mhc.sglang.v4-pro" in among.own
 
 
 def test_check_judges_by_held_out_shapes(journal: Journal) -> None:

@@ -49,6 +49,7 @@ def test_a_kernel_that_is_wrong_here_has_no_row_with_a_time(fake_device: Make, m
     assert scans
     assert all(row.us is None for row in scans)
     assert all("reference" in row.reason for row in scans)
+    assert len(scans) == len({row.point.key for row in scans}), "not tried again in the second pass"
     assert not [m for m in combine(journal.rows) if m.point.operation == "index_scan"]
     assert [m for m in combine(journal.rows) if m.point.operation == "topk"], "and the others go on"
 

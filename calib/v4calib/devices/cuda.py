@@ -25,7 +25,8 @@ from v4calib.operations.base import L2_TIMES, copies_for
 if TYPE_CHECKING:
     from v4calib.operations.base import MeasuredOperation
 
-_UNROLL = 20  # launches in a graph, so that its own start is a small part of a mean
+_UNROLL = 20  # launches between two events, so that their own cost is a small part of a mean ...
+_LONG_US = 2000.0  # ... unless they take longer than this together
 _EAGER_BELOW_BYTES = 1 << 20  # launch cost shows in small launches only
 
 
@@ -39,19 +40,28 @@ class CudaClock:
         self._l2_bytes = l2_bytes
         self._flush = torch.empty(L2_TIMES * l2_bytes, dtype=torch.uint8, device="cuda")
         self._case: Case | None = None
+        self._one_us: float | None = None  # a rough time of one launch
         self._graphs: dict[str, tuple[Any, int]] = {}
 
     def sample_us(self, case: Case, variant: Variant, count: int) -> list[float]:
         if case is not self._case:
-            self._case, self._graphs = case, {}
+            self._case, self._graphs, self._one_us = case, {}, None
         rotates = case.copies * case.copy_bytes >= L2_TIMES * self._l2_bytes
         if variant.l2 == "cold" and not rotates:
             launch, launches = self._launch(case, variant, [0])
             return [self._between(launch, launches, flush=True) for _ in range(count)]
         order = list(range(case.copies)) if variant.l2 == "cold" else [0]
-        order *= max(1, math.ceil(_UNROLL / len(order)))
+        order *= self._rounds(case, len(order))
         launch, launches = self._launch(case, variant, order)
         return [self._between(launch, launches, flush=False) for _ in range(count)]
+
+    def _rounds(self, case: Case, copies: int) -> int:
+        """How often the copies are gone through for one sample: less often where a launch is long."""
+        if self._one_us is None:
+            case.launch(0)  # what is made at the first launch is not timed
+            self._one_us = self._between(lambda: case.launch(0), 1, flush=False)
+        enough = math.ceil(_UNROLL / copies)
+        return max(1, min(enough, math.ceil(_LONG_US / max(self._one_us, 1e-3) / copies)))
 
     def _launch(self, case: Case, variant: Variant, order: list[int]) -> tuple[Callable[[], Any], int]:
         if variant.mode == "eager":
@@ -95,7 +105,7 @@ class CudaClock:
 
     def forget(self) -> None:
         """Let go of the graphs of a finished case, and of the memory they hold."""
-        self._case, self._graphs = None, {}
+        self._case, self._graphs, self._one_us = None, {}, None
 
 
 class CudaDevice(Device):
