@@ -125,6 +125,8 @@ def _timed(
     flags = []
     if before.throttled or after.throttled:
         flags.append("throttled")
+    if before.power_capped or after.power_capped:
+        flags.append("power_cap")
     if timing.ci > budget.ci_goal:
         flags.append("wide")
     if not timing.steady:

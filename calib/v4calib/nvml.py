@@ -1,9 +1,10 @@
 """Clocks, power, temperature, throttling and the host link, as NVML reports them: any of it may be missing.
 
 Every field is a value or the reason why there is none; a virtual GPU that answers NotSupported or "[N/A]"
-loses a field and not the run. A sample is `throttled` where a reason is active that lowers clocks below
-what the load asked for; idle and user-set application clocks are no such reason.
-Units: MHz, watts, degrees Celsius, bytes; PCIe generation and lanes as they are.
+loses a field and not the run. A sample is `throttled` where heat or a fault lowers clocks: such a time is
+that of a sick node. The power cap is apart: large matrix products reach it on a healthy GPU, in a
+benchmark as in serving, so it is a flag and no reason to drop a row. Idle and user-set clocks are
+neither. Units: MHz, watts, degrees Celsius, bytes; PCIe generation and lanes as they are.
 """
 
 from __future__ import annotations
@@ -38,9 +39,8 @@ REASONS = {
     0x0000000000000080: "hw_power_brake",
     0x0000000000000100: "display_clock",
 }
-SLOWING = frozenset(
-    {"sw_power_cap", "hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake"}
-)
+POWER_CAP = "sw_power_cap"
+SLOWING = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,12 @@ class Sensors:
 
     @property
     def throttled(self) -> tuple[str, ...]:
-        """Active reasons that cost clocks."""
+        """Active reasons that a healthy GPU does not have."""
         return tuple(r for r in self.values.get("throttle_reasons") or () if r in SLOWING)
+
+    @property
+    def power_capped(self) -> bool:
+        return POWER_CAP in (self.values.get("throttle_reasons") or ())
 
     def as_dict(self) -> dict[str, Any]:
         return {"values": dict(self.values), "missing": dict(self.missing)}

@@ -96,6 +96,11 @@ def test_throttled_samples_are_flagged_and_left_out(fake_device: Make, measure_a
     assert all(row.sensors["power_w"] is None for row in journal.rows), "a missing field is null"
 
 
+def test_the_power_cap_is_flagged_and_kept(fake_device: Make, measure_all: Run) -> None:
+    journal = measure_all(fake_device(throttle=lambda n: ("sw_power_cap",)), ["lm_head"])
+    assert all(row.usable and "power_cap" in row.flags for row in journal.rows)
+
+
 def test_drift_between_passes_is_found_and_steady_is_not(fake_device: Make, measure_all: Run) -> None:
     steady = drift(measure_all(fake_device(), ["topk"]).rows)
     assert not steady.found

@@ -82,7 +82,8 @@ def test_no_driver_at_all_is_a_reason_for_everything() -> None:
 
 def test_only_reasons_that_cost_clocks_throttle() -> None:
     """nvbench#6: idle and application clocks are no fault of the measurement, a thermal slowdown is."""
-    for mask, expected in ((0x1, ()), (0x3, ()), (0x24, ("sw_power_cap", "sw_thermal_slowdown"))):
+    for mask, expected in ((0x1, ()), (0x3, ()), (0x4, ()), (0x24, ("sw_thermal_slowdown",))):
         read = Nvml(library(nvmlDeviceGetCurrentClocksThrottleReasons=lambda h, mask=mask: mask)).read()
         assert read.throttled == expected
+        assert read.power_capped == bool(mask & 0x4), "a flag of its own: healthy GPUs reach it"
     assert "gpu_idle" not in SLOWING
