@@ -12,6 +12,8 @@ cache_aware     where most of the prompt was sent before, unless load is unbalan
 
 from __future__ import annotations
 
+import math
+
 from v4sim import streams
 from v4sim.prefix import NO_PARENT, PrefixIndex
 from v4sim.router.base import RouteRequest, Signals, least
@@ -104,10 +106,12 @@ class Rendezvous:
         if is_long and request.home >= 0:
             # A session's own history is no reason to leave it.
             loads[request.home] = max(0, loads[request.home] - request.home_tokens)
-        bound = self._load_factor * (sum(loads) + added) / len(loads)
+        bound = math.ceil(self._load_factor * (sum(loads) + added) / len(loads))
         open_targets = [i for i, load in enumerate(loads) if load + added <= bound]
+        # A session longer than any target's share fits nowhere: it goes where the load is least.
+        least_loaded = [i for i, load in enumerate(loads) if load == min(loads)]
         return max(
-            open_targets or range(len(loads)),
+            open_targets or least_loaded,
             key=lambda i: (streams.mix(self._seed, streams.ROUTING, request.session, i), -i),
         )
 
