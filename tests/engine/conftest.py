@@ -61,7 +61,7 @@ class Watched(Probe):
         return [step.work[rank] for step in self.steps]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def watch(simulate_rows: Callable[..., RunResult]) -> Callable[..., Watched]:
     """`simulate_rows`, every step taken alone and recorded."""
 
