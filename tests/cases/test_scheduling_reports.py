@@ -73,6 +73,30 @@ def test_all_accepted_drafts_of_five_give_six_tokens_a_step(simulate_rows: Simul
     assert simulate_rows(rows).calls["last_token_ns"][0] == 61_000_000
 
 
+def test_time_between_bursts_is_not_time_between_tokens(simulate_rows: Simulate) -> None:
+    """sglang#12064, #33193: 8.72 ms per chunk at 292.29 tokens/s, which is 3.42 ms per token.
+
+    2.55 tokens a step is what V4-Pro's MTP accepts with five drafts; a mean over n steps is off by less
+    than 4 · 2.5/√n tokens.
+    """
+    sets = ["speculation.kind=mtp", "speculation.draft_tokens=5", "speculation.acceptance=v4-pro-mtp"]
+    tokens = 40_000
+    result = simulate_rows([call("a", 10, tokens)], sets=sets, cost=ConstantCost(0.00872))
+    calls = result.calls
+    decoding_ns = int(calls["last_token_ns"][0] - calls["first_token_ns"][0])
+    per_step = (tokens - 1) / int(calls["verify_steps"][0])
+    assert per_step == pytest.approx(2.55, abs=4 * 2.5 / np.sqrt(calls["verify_steps"][0]))
+    result.itl_burst.flush()
+    result.itl_divided.flush()
+    assert result.itl_burst.mean / 1e6 == pytest.approx(8.72)
+    assert result.itl_divided.mean / 1e6 == pytest.approx(8.72 / per_step, rel=1e-6)
+    assert result.itl_divided.mean / 1e6 == pytest.approx(3.42, rel=0.03)
+    assert (tokens - 1) / (decoding_ns / 1e9) == pytest.approx(292.29, rel=0.03)
+    # Sums are preserved: what a client waits is the same in both forms.
+    assert result.itl_burst.total_ns == decoding_ns
+    assert result.itl_divided.mean * result.itl_divided.count == pytest.approx(decoding_ns, rel=1e-6)
+
+
 def test_a_step_jumps_where_the_captured_graphs_end(
     small_deployment: Callable[..., Any], simulate_rows: Simulate
 ) -> None:

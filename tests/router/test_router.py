@@ -38,11 +38,12 @@ def row(name: str, prompt: int, parent: str | None = None, shared: int = 0, **mo
 
 @pytest.fixture(scope="module")
 def routers(make_trace: MakeTrace) -> Callable[..., Router]:
-    """A router of a policy over targets; content ids are the rows of the trace."""
+    """A router of a policy over targets; content ids are the rows of the trace, if it matters."""
+    nothing_shared = PrefixIndex(make_trace([row("only", 100)]), 256)
 
     def make(policy: str, targets: int = 4, rows: Sequence[CallRow] = (), **options: Any) -> Router:
         seed = options.pop("seed", 0)
-        prefixes = PrefixIndex(make_trace(rows or [row("only", 100)]), 256)
+        prefixes = PrefixIndex(make_trace(rows), 256) if rows else nothing_shared
         options.setdefault("signal_period_ns", PERIOD_NS)
         places = [Target(0, rank) for rank in range(targets)]
         return make_router(RouterOptions(policy, **options), prefixes, places, seed)
