@@ -26,14 +26,14 @@ CostOf = Callable[[Deployment], StepCost]
 
 @pytest.fixture(scope="session")
 def rows() -> list[CallRow]:
-    """Sixteen sessions of three turns with prompts of 2K to 60K tokens, far enough apart to queue little."""
+    """48 sessions of three turns with prompts of 2K to 60K tokens, far enough apart to queue little."""
     rng = np.random.default_rng(7)
     rows: list[CallRow] = []
-    for s in range(16):
+    for s in range(48):
         prompt = int(rng.integers(2_000, 40_000))
         for turn in range(3):
             output = int(rng.integers(60, 140))
-            link: dict[str, Any] = {"arrival_s": 1.5 * s}
+            link: dict[str, Any] = {"arrival_s": 4.0 * s}
             if turn:
                 link = {"parent_session": f"s{s}", "parent_turn": turn - 1, "delay_s": 0.3}
                 link["shared_tokens"] = rows[-1].prompt_tokens

@@ -41,7 +41,7 @@ def test_text_json_and_fragment_agree(
     assert main([*arguments, "--json", "--toml", str(fragment)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["formats"] == ["aiperf"]
-    assert found["calls"] == 48
+    assert found["calls"] == 144
     step = found["constants"]["cpu_step_us"]
     assert step["fitted"]
     assert step["value"] == pytest.approx(9_000, rel=0.05)
@@ -58,7 +58,7 @@ def test_the_text_leads_with_what_was_seen(arguments: list[str], capsys: pytest.
     out, err = capsys.readouterr()
     assert out.splitlines()[0].split() == ["calls", "seen", "predicted", "error", "fitted", "error"]
     assert "engine.cpu_step_us" in out
-    assert "48 calls in aiperf logs" in err
+    assert "144 calls in aiperf logs" in err
 
 
 def test_a_fragment_is_not_overwritten_without_force(

@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 _CLOSE = 0.003  # of the median time per token
 _SAME_LENGTH = 0.05  # spread of prompt lengths below which request and token cannot be told apart
 _MIN_CALLS = 8
-_ROUNDS = 5
+_APPROACH, _AVERAGED = 3, 4  # rounds of the front end
 _STEP, _TOKEN, _REQUEST = "cpu_step_us", "cpu_cached_token_us", "cpu_request_us"
 
 
@@ -160,23 +160,24 @@ def _fit_front(fitting: _Fitting) -> tuple[Constant, Constant]:
             Constant(_REQUEST, fitting.values[_REQUEST], False, why, calls),
         )
     one_length = float(np.std(prompts[usable])) < _SAME_LENGTH * float(np.mean(prompts[usable]))
-    for _ in range(_ROUNDS):
+    # A call waits for whole steps: less than one shows in how many calls miss a step, not in most of them.
+    grain_us = 3e6 * _step_s(fitting)
+    found: list[tuple[float, float]] = []
+    for _ in range(_APPROACH + _AVERAGED):
         missing_us = 1e6 * (seen - fitting.predict().ttft_s)
         here = usable & np.isfinite(missing_us)
         token, request = fitting.values[_TOKEN], fitting.values[_REQUEST]
         total_us = missing_us[here] + token * prompts[here] + request
         if one_length:
-            new_token, new_request = max(float(np.median((total_us - request) / prompts[here])), 0.0), request
+            token = max(float(np.median((total_us - request) / prompts[here])), 0.0)
         else:
-            new_token, new_request = _line(prompts[here], total_us)
-        settled = (
-            abs(new_token - token) <= 2e-3 * max(token, 1e-3)
-            and abs(new_request - request) <= 1.0 + 2e-3 * request
-        )
-        fitting.values.update({_TOKEN: new_token, _REQUEST: new_request})
+            token, request = _line(prompts[here], total_us, grain_us)
+        found.append((token, request))
+        fitting.values.update({_TOKEN: token, _REQUEST: request})
         fitting.set_by_hand |= {_TOKEN, _REQUEST}
-        if settled:
-            break
+    # Where in a step a call arrives is luck, other luck with every value tried: the last are averaged.
+    token, request = (sum(values) / _AVERAGED for values in zip(*found[_APPROACH:], strict=True))
+    fitting.values.update({_TOKEN: token, _REQUEST: request})
     why = "TTFT over prompt tokens"
     alone = "prompts are of one length: all of it is on the token"
     return (
@@ -185,14 +186,23 @@ def _fit_front(fitting: _Fitting) -> tuple[Constant, Constant]:
     )
 
 
-def _line(x: Floats, y: Floats) -> tuple[float, float]:
-    """Slope and intercept, neither below zero, by Huber-weighted least squares."""
+def _step_s(fitting: _Fitting) -> float:
+    """The usual time from one step to the next, as seen."""
+    per_token = seen_column(fitting.joined, "tpot_s")
+    per_token = per_token[np.isfinite(per_token)]
+    accepted = acceptance_seen(fitting.joined)
+    width = 1.0 if accepted is None else accepted.length
+    return width * float(np.median(per_token)) if len(per_token) else 0.0
+
+
+def _line(x: Floats, y: Floats, grain: float) -> tuple[float, float]:
+    """Slope and intercept, neither below zero; residuals beyond `grain` weigh less (Huber)."""
     weight = np.ones(len(x))
     slope = intercept = 0.0
     for _ in range(30):
         slope, intercept = _weighted(x, y, weight)
         residual = np.abs(y - slope * x - intercept)
-        scale = 1.345 * 1.4826 * float(np.median(residual)) + 1e-9
+        scale = max(1.345 * 1.4826 * float(np.median(residual)), grain, 1e-9)
         weight = np.minimum(1.0, scale / np.maximum(residual, 1e-12))
     return slope, intercept
 
