@@ -60,10 +60,10 @@ def test_the_stall_shows_as_one_gap_between_tokens(watch: Watch) -> None:
 
 
 def test_mixed_chunk_takes_the_decodes_along_and_charges_them_to_the_budget(watch: Watch) -> None:
-    """One running call leaves 1023 of 1024 tokens: three whole pages."""
+    """One running call leaves 1023 of 1024 tokens: three whole pages to begin with, then all of them."""
     sets = ["engine.chunked_prefill_tokens=1024", "engine.overlap=false", "engine.mixed_chunk=true"]
     seen = watch(TWO_RANKS, sets=sets)
-    assert seen.work()[:8] == [(0, 10), (1, 0), (1, 0)] + [(1, 768)] * 4 + [(2, 0)]
+    assert seen.work()[:8] == [(0, 10), (1, 0), (1, 0), (1, 768), (1, 1023), (1, 1023), (1, 258), (2, 0)]
     assert [step.kind for step in seen.steps[3:7]] == ["mixed"] * 4
 
 

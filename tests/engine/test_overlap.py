@@ -140,6 +140,8 @@ def test_vllm_wastes_nothing_on_an_answer_that_ends_at_its_limit(watch: Watch) -
     for output, rows in ((3, 2), (4, 2)):
         seen = watch([call("a", 10, output, max_output_tokens=output)], sets=[*sets, *lucky])
         assert seen.work() == [(0, 10)] + [(1, 0)] * rows
-    # SGLang learns of both one step late.
+    # SGLang foresees a limit likewise (0.5.23) and learns of an EOS one step late.
     sglang = watch([call("a", 10, 3, max_output_tokens=3)], sets=[SGLANG[True]])
+    assert sglang.work() == [(0, 10), (1, 0), (1, 0)]
+    sglang = watch([call("a", 10, 3, max_output_tokens=4)], sets=[SGLANG[True]])
     assert sglang.work() == [(0, 10), (1, 0), (1, 0), (1, 0)]

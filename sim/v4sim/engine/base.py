@@ -65,6 +65,11 @@ class Scheduler(Protocol):
         ...
 
     @property
+    def keeps_last_token(self) -> bool:
+        """A call that was computed once more than needed leaves its last token in the cache as well."""
+        ...
+
+    @property
     def publishes_late(self) -> bool:
         """A prompt can be hit once the result of its last chunk is processed, not once it is computed."""
         ...

@@ -53,6 +53,7 @@ class Call:
         "offset",
         "outcome",
         "output_tokens",
+        "overshot",
         "phases",
         "prefilled",
         "priority",
@@ -114,6 +115,7 @@ class Call:
         self.done = done
         self.outcome = "queued"
         self.state = WAITING
+        self.overshot = False  # computed once more after its last token
         self.foreseen = False  # the engine knew that its last step would be its last
         self.replica = self.rank = -1
         self.queued_ns = self.admit_ns = self.first_token_ns = self.last_token_ns = self.emit_ns = -1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from v4sim.engine.late import known_tokens
 from v4sim.engine.rank import Rank
 
 if TYPE_CHECKING:
@@ -71,11 +72,13 @@ class Budget:
         What this pass admitted is charged in full, although part of it is allocated already.
         """
         if self.reserved_output < 0:
-            clip, clock = self._rules.clip_max_new_tokens, self._rank.clock
+            rank, late = self._rank, self._rules.late_results
+            clip = self._rules.clip_max_new_tokens
+            running = rank.decoding + rank.leaving if rank.leaving else rank.decoding
             self.reserved_output = sum(
                 [
-                    max(0, min(call.max_new_tokens - call.emitted_at(clock), clip))
-                    for call in self._rank.decoding
+                    max(0, min(call.max_new_tokens - known_tokens(rank, call, late=late), clip))
+                    for call in running
                 ]
             )
         return self._rank.owner.kv_available - self.reserved_output * self.ratio - self._charged

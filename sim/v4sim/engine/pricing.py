@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from v4sim.cost.base import RankLoad, StepCost
 from v4sim.engine.base import Chunk
 from v4sim.engine.group import Group
+from v4sim.engine.late import spent
 
 MAX_BLOCK_STEPS = 512
 # A short look ahead costs as much as a longer one.
@@ -242,7 +243,7 @@ class Pricer:
             rows = context_sum = context_max = 0
             if decodes[index]:
                 rows, context_sum, context_max = batch.rows[index], sums[index], tops[index]
-                for call in rank.spent:
+                for call in spent(rank):
                     last = call.prompt_tokens + call.output_tokens
                     rows, context_sum, context_max = rows + 1, context_sum + last, max(context_max, last)
             elif not planned:

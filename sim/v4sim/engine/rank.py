@@ -61,6 +61,7 @@ class Rank:
         self.clock = 0
         self.last_arrival_ns = -1
         self.last_decode_ns = 0
+        self.choice_ns = 0  # when the batch that is being chosen begins
         self.share_ns = 0  # time attributed to one row that decoded since the start
         self.decode_alloc = 0  # Σ kv_end of decoding calls, as last allocated
         self.epoch = 0
@@ -75,15 +76,6 @@ class Rank:
     def num_running(self) -> int:
         """Calls that occupy a request slot."""
         return len(self.prefilling) + len(self.decoding) + len(self.leaving)
-
-    @property
-    def spent(self) -> list[Call]:
-        """Finished calls that are computed once more, since nobody could know that they would finish."""
-        return [call for call in self.leaving if not call.foreseen]
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self.waiting or self.prefilling or self.decoding or self.leaving)
 
     def pages(self, tokens: int) -> int:
         """`tokens` rounded up to whole pages, in tokens."""
@@ -107,9 +99,7 @@ class Rank:
 
     # -- prefill --------------------------------------------------------------------------------
 
-    def try_admit(
-        self, call: Call, hit: Hit, new_tokens: int, now_ns: int, *, lookahead_tokens: int = 0
-    ) -> str | None:
+    def try_admit(self, call: Call, hit: Hit, new_tokens: int, now_ns: int, lookahead: int = 0) -> str | None:
         """Move `call` from the queue into prefill with its first `new_tokens`; on failure, what blocks it.
 
         The prefix must be held already (`call.held`). Nothing changes on failure.
@@ -117,7 +107,7 @@ class Rank:
         owner = self.owner
         window = DECODE_WINDOW_PAGES * self.page_tokens
         fresh = max(0, new_tokens - hit.replay_tokens)
-        kv_need = self.pages(hit.tokens + fresh + lookahead_tokens) - hit.tokens
+        kv_need = self.pages(hit.tokens + fresh + lookahead) - hit.tokens
         swa_need = window + self.pages(new_tokens)
         # A chunk larger than the whole window pool streams through it.
         swa_need = min(swa_need, max(window, owner.swa_available // self.page_tokens * self.page_tokens))
@@ -156,11 +146,11 @@ class Rank:
         owner.use(call.held)
         return None
 
-    def try_extend(self, call: Call, new_tokens: int, *, lookahead_tokens: int = 0) -> bool:
+    def try_extend(self, call: Call, new_tokens: int, lookahead: int = 0) -> bool:
         """Pages for the next chunk of a call in prefill; False (nothing changed) parks it for this pass."""
         owner, page = self.owner, self.page_tokens
         fresh = max(0, new_tokens - call.replay_tokens)
-        upto = call.prefilled + fresh + lookahead_tokens
+        upto = call.prefilled + fresh + lookahead
         kv_need = max(0, -(-upto // page) * page - call.kv_end)
         swa_need = max(0, (DECODE_WINDOW_PAGES - (-new_tokens // page)) * page - call.swa_private)
         if swa_need > owner.swa.free:
@@ -187,19 +177,15 @@ class Rank:
         if late:
             self.fresh.append(call)
         else:
-            self._publish(call, call.prefilled)
-
-    def publish_planned(self, call: Call, new_tokens: int) -> None:
-        """Blocks are hashed when they are allocated: whoever is admitted next may share them already."""
-        self._publish(call, call.prefilled + max(0, new_tokens - call.replay_tokens))
+            self.publish(call, call.prefilled)
 
     def publish_fresh(self) -> None:
         """The results of the last step are processed: what it computed becomes reusable."""
         for call in self.fresh:
-            self._publish(call, call.prefilled)
+            self.publish(call, call.prefilled)
         self.fresh.clear()
 
-    def _publish(self, call: Call, tokens: int) -> None:
+    def publish(self, call: Call, tokens: int) -> None:
         """Give the whole pages of the first `tokens` of `call` to the tree, but its decode window."""
         owner = self.owner
         upto = tokens // self.page_tokens * self.page_tokens
@@ -238,27 +224,9 @@ class Rank:
     def set_decode_alloc(self, tokens: int) -> None:
         """Pages of all decoding calls together, in tokens; room must have been made."""
         grown = tokens - self.decode_alloc
-        if grown > 0:
-            self.owner.kv.take(grown)
-        else:
-            self.owner.kv.give(-grown)
+        self.owner.kv.take(max(0, grown))
+        self.owner.kv.give(max(0, -grown))
         self.decode_alloc = tokens
-
-    def spent_growth(self, lookahead_tokens: int) -> int:
-        """Pages that finished calls take, in tokens, for the step in which they are computed once more."""
-        return sum([max(0, self._spent_end(call, lookahead_tokens) - call.kv_end) for call in self.spent])
-
-    def grow_spent(self, lookahead_tokens: int) -> None:
-        """Give finished calls those pages, as far as there is room."""
-        for call in self.spent:
-            grown = self._spent_end(call, lookahead_tokens) - call.kv_end
-            if 0 < grown <= self.owner.kv_available:
-                self.owner.make_kv_room(grown)
-                self.owner.kv.take(grown)
-                call.kv_end += grown
-
-    def _spent_end(self, call: Call, lookahead_tokens: int) -> int:
-        return self.pages(call.prompt_tokens + call.output_tokens - 1 + lookahead_tokens)
 
     def leave_decode(self, call: Call, lookahead_tokens: int) -> None:
         """`call` no longer decodes; its pages stay with it, sized as in its last step."""
@@ -301,10 +269,7 @@ class Rank:
     def retract(
         self, call: Call, lookahead_tokens: int, *, keep: bool, to_front: bool, unknown_tokens: int = 0
     ) -> None:
-        """Take a running call out: it keeps its tokens, loses its KV, and queues again.
-
-        With `keep` its pages stay resident, but for the last `unknown_tokens` that it decoded.
-        """
+        """Take a running call out, to queue again; `keep` its pages but for its newest `unknown_tokens`."""
         self._take_out(call, lookahead_tokens, keep, unknown_tokens)
         call.retractions += 1
         call.state = WAITING

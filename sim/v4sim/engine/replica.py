@@ -23,6 +23,7 @@ from v4sim.engine.base import Chunk, Scheduler
 from v4sim.engine.call import FINISHED, Call
 from v4sim.engine.delayer import PrefillDelayer
 from v4sim.engine.group import Group
+from v4sim.engine.late import grow_spent, spent, spent_growth
 from v4sim.engine.pricing import Block, Pricer
 from v4sim.engine.probe import Probe
 from v4sim.engine.rank import Rank
@@ -173,6 +174,8 @@ class Replica:
     def _plan(self, now: int, visible: int) -> tuple[list[list[Chunk]], list[bool], bool]:
         """(chunks per rank, which ranks decode, whether any rank prefills) of the next step."""
         scheduler, ranks = self.scheduler, self.ranks
+        for rank in ranks:
+            rank.choice_ns = now
         if scheduler.mixes:
             self._make_room(ranks, now)
         chunks = []
@@ -192,12 +195,12 @@ class Replica:
                         self._delayer.saw(len(planned))
             chunks.append(planned)
         if scheduler.mixes:
-            return chunks, [bool(rank.decoding or rank.spent) for rank in ranks], prefills
+            return chunks, [bool(rank.decoding or spent(rank)) for rank in ranks], prefills
         if prefills and self._spec_blocks_mixed:
             return chunks, [False] * len(ranks), True
         self._make_room([r for r, planned in zip(ranks, chunks, strict=True) if not planned], now)
         decodes = [
-            not planned and bool(rank.decoding or rank.spent)
+            not planned and bool(rank.decoding or spent(rank))
             for rank, planned in zip(ranks, chunks, strict=True)
         ]
         return chunks, decodes, prefills
@@ -218,9 +221,9 @@ class Replica:
             needs = group.batch.per_rank_sum(group.pages_of(group.batch.now())).tolist()
         for rank in ranks:
             needed = needs[rank.index] * page
-            spent = rank.spent_growth(group.lookahead) if rank.leaving else 0
-            while needed + spent > rank.decode_alloc and self.scheduler.make_decode_room(
-                rank, needed + spent
+            once_more = spent_growth(rank, group.lookahead) if rank.leaving else 0
+            while needed + once_more > rank.decode_alloc and self.scheduler.make_decode_room(
+                rank, needed + once_more
             ):
                 group.settle(rank)
                 for call in rank.aborted:
@@ -231,8 +234,8 @@ class Replica:
                 )
             if needed > rank.decode_alloc:
                 rank.set_decode_alloc(needed)
-            if spent:
-                rank.grow_spent(group.lookahead)
+            if rank.leaving:
+                grow_spent(rank, group.lookahead)
 
     def _give_up_on_heads(self, now: int) -> None:
         """Nothing runs and nothing may enter: whoever waits at the head can never be served."""

@@ -60,6 +60,9 @@ class Results:
             self._decoded(block, now, weight, active, rows)
         if tokens:
             self._prefilled(block, now, weight)
+        for rank, decodes in zip(group.ranks, block.decodes, strict=True):
+            if decodes and rank not in active:
+                group.scheduler.after_decode(rank, 1)  # calls that had ended, and nobody else
 
     def free_leaving(self, now: int) -> None:
         """Calls that finished one step ago have left the batch; their memory is free."""
@@ -228,6 +231,8 @@ class Results:
         content = call.prompt_tokens + call.output_tokens - 1
         if call.foreseen:
             content -= scheduler.unknown_tokens
+        elif call.overshot and scheduler.keeps_last_token:
+            content += 1
         rank.release(call, content, keep=scheduler.keeps_output)
         for probe in self._replica.probes:
             probe.on_release(rank, call, now)

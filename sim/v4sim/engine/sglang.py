@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from v4sim.engine.base import ENDLESS, Chunk
 from v4sim.engine.call import Call
 from v4sim.engine.estimate import Budget, NewTokenRatio
+from v4sim.engine.late import known_tokens
 from v4sim.engine.rank import DECODE_WINDOW_PAGES, Rank
 
 LPM_QUEUE_LIMIT = 128  # above this many waiting calls, longest-prefix-match falls back to fcfs
@@ -49,8 +50,9 @@ class SGLangRules:
     mixes: bool = False
     late_results: bool = True
     keeps_output: bool = True
-    foresees_limits: bool = False
+    foresees_limits: bool = True
     unknown_tokens: int = 0
+    keeps_last_token: bool = True
 
     @property
     def publishes_late(self) -> bool:
@@ -96,14 +98,17 @@ class SGLangRules:
         owner = rank.owner
         fits = call.kv_end - call.prefilled + owner.kv_available // self.page_tokens * self.page_tokens
         take = min(take, fits + call.replay_tokens)
-        if take < left:
-            take = self._floor_end(call.prefilled - call.replay_tokens, take)
+        room = int(budget.total())
+        if room > 0:
+            take = min(take, room)
+        elif self.window_tokens:
+            take = 0
         if take <= 0 or self._window_is_short(rank, call, take) or not rank.try_extend(call, take):
             budget.open = False
             return
         last = take == left
         chunks.append(Chunk(call, take, call.prefilled - call.replay_tokens, last))
-        budget.charge(rank.pages(take), self._announced(call) if last else 0)
+        budget.charge(rank.pages(take), self._promised(call, last))
 
     def chunks_ahead(self, rank: Rank, chunk: Chunk) -> int:
         call, new, page = chunk.call, chunk.new_tokens, self.page_tokens
@@ -168,7 +173,7 @@ class SGLangRules:
                 rank.waiting.remove(call)
             last = take == extend
             chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, last))
-            budget.charge(rank.pages(take), self._announced(call) + self.page_tokens if last else 0)
+            budget.charge(rank.pages(take), self._promised(call, last))
             if not budget.open or not last:
                 return
 
@@ -185,6 +190,10 @@ class SGLangRules:
     def _announced(self, call: Call) -> int:
         """Output tokens that admission reserves for: what the client asked for, clipped."""
         return min(call.max_new_tokens - call.generated, self.clip_max_new_tokens)
+
+    def _promised(self, call: Call, last: bool) -> int:
+        """What an admission takes from the estimate beyond its chunk, whatever was generated already."""
+        return self.page_tokens + (min(call.max_new_tokens, self.clip_max_new_tokens) if last else 0)
 
     def _largest_chunk(self, rank: Rank, call: Call, budget: Budget) -> int:
         """What the budget leaves, cut to a chunk whose windows an otherwise empty pool could hold."""
@@ -216,7 +225,7 @@ class SGLangRules:
             return False
         order = sorted(
             rank.decoding,
-            key=lambda call: (-self._generated(rank, call), call.prompt_tokens, call.index),
+            key=lambda call: (-self._generated(rank, call), call.prompt_tokens),
         )
         if self.retraction_policy == "priority":
             order.sort(key=lambda call: -call.priority)
@@ -233,7 +242,7 @@ class SGLangRules:
         return True
 
     def _generated(self, rank: Rank, call: Call) -> int:
-        return call.emitted_at(rank.clock)
+        return known_tokens(rank, call, late=self.late_results)
 
     def quiet_steps(self, rank: Rank) -> int:
         return self.memory(rank).quiet_steps

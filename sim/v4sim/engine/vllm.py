@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from v4sim.cache.legal import Hit
 from v4sim.engine.base import ENDLESS, Chunk
 from v4sim.engine.call import Call
+from v4sim.engine.late import spent
 from v4sim.engine.rank import Rank
 
 
@@ -45,6 +46,7 @@ class VLLMRules:
     plans_always: bool = False
     keeps_output: bool = True
     foresees_limits: bool = True
+    keeps_last_token: bool = False
     publishes_late: bool = False  # blocks are hashed as soon as they are allocated
 
     def memory(self, rank: Rank) -> Memory:
@@ -64,14 +66,14 @@ class VLLMRules:
         return chunks
 
     def _fill(self, rank: Rank, memory: Memory, now_ns: int, visible_ns: int) -> list[Chunk]:
-        rows = len(rank.decoding) + (len(rank.spent) if rank.leaving else 0)
+        rows = len(rank.decoding) + (len(spent(rank)) if rank.leaving else 0)
         budget = self.max_batched_tokens - rows * (1 + self.draft_tokens)
         chunks: list[Chunk] = []
         for call in list(rank.prefilling):
             take = self._cut(call.prefill_left, budget)
             if take <= 0:
                 break
-            while not rank.try_extend(call, take, lookahead_tokens=self.draft_tokens):
+            while not rank.try_extend(call, take, lookahead=self.draft_tokens):
                 victim = self._newest(rank)
                 self._preempt(rank, victim)
                 chunks = [chunk for chunk in chunks if chunk.call is not victim]
@@ -80,7 +82,7 @@ class VLLMRules:
             if call not in rank.prefilling:
                 break
             chunks.append(self._chunk(call, take))
-            rank.publish_planned(call, take)
+            rank.publish(call, call.prefilled + max(0, take - call.replay_tokens))
             budget -= take
         if rank.waiting and not memory.preempted:
             self._admit(rank, chunks, budget, now_ns, visible_ns)
@@ -118,7 +120,7 @@ class VLLMRules:
             if need + kept_free > owner.kv_available:
                 reason = "kv"
             else:
-                reason = rank.try_admit(call, hit, take, now_ns, lookahead_tokens=self.draft_tokens)
+                reason = rank.try_admit(call, hit, take, now_ns, lookahead=self.draft_tokens)
             if reason is not None:
                 owner.release(call.held)
                 call.held = None
@@ -126,7 +128,7 @@ class VLLMRules:
                 return
             rank.waiting.remove(call)
             chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, take == extend))
-            rank.publish_planned(call, take)
+            rank.publish(call, call.prefilled + max(0, take - call.replay_tokens))
             budget -= take
 
     def _kept_free(self, rank: Rank) -> int:

@@ -23,6 +23,7 @@ from v4sim.clock import call_at
 from v4sim.cost.base import ConstantCost, RankLoad
 from v4sim.engine.base import Chunk, Scheduler
 from v4sim.engine.call import Call
+from v4sim.engine.late import spent
 from v4sim.engine.rank import Rank
 from v4sim.engine.replica import Replica
 from v4sim.engine.sglang import SGLangRules
@@ -76,6 +77,17 @@ class Planned:
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
         self.chunks = self._rules.plan(rank, now_ns, visible_ns)
         return self.chunks
+
+
+class WatchedReplica(Replica):
+    """Notes the room that a choice leaves, before the results of the step before are processed."""
+
+    room = 0
+
+    def _plan(self, now: int, visible: int) -> tuple[list[list[Chunk]], list[bool], bool]:
+        planned = super()._plan(now, visible)
+        self.room = self.ranks[0].owner.kv_available
+        return planned
 
 
 class Luck:
@@ -145,7 +157,7 @@ class World:
         self.rules = Planned(_vllm(options) if vllm else _sglang(options))
         drafts = options.get("draft_tokens", 0)
         walks = Walks(Luck(drafts), table, prefixes.stride) if drafts else None  # type: ignore[arg-type]
-        self.replica = Replica(
+        self.replica = WatchedReplica(
             self.env,
             0,
             [self.rank],
@@ -204,11 +216,11 @@ class World:
         rank = self.rank
         rows = [[chunk.call.index, chunk.new_tokens] for chunk in self.rules.chunks]
         if load.rows:
-            rows += [[call.index, width] for call in (*rank.decoding, *rank.spent)]
+            rows += [[call.index, width] for call in (*rank.decoding, *spent(rank))]
         self.rules.chunks = []  # the rules are not asked again while nobody waits or prefills
         now = int(self.env.now) // TICK_NS
         self._flush()
-        self.log.append([now, sorted(rows), rank.owner.kv_available, rank.entered, rank.out])
+        self.log.append([now, sorted(rows), self.replica.room, rank.entered, rank.out])
         rank.entered, rank.out = [], []
 
     def _flush(self) -> None:
