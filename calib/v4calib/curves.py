@@ -53,6 +53,21 @@ def rising_grid(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     return [[float(v) for v in row] for row in grid]
 
 
+def safe_beyond(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+    """A monotone grid whose last cells may be continued: more of both never takes less than more of each.
+
+    A table is continued by its outermost cells; there the mixed difference must not be negative, or a product
+    of two large sizes would come out negative. Values at the far edges are raised where noise made it so.
+    """
+    grid = [list(row) for row in rows]
+    last_i, last_j = len(grid) - 1, len(grid[0]) - 1
+    for i in range(1, last_i + 1):
+        for j in range(1, last_j + 1):
+            if i == last_i or j == last_j:
+                grid[i][j] = max(grid[i][j], grid[i - 1][j] + grid[i][j - 1] - grid[i - 1][j - 1])
+    return grid
+
+
 def thin(curve: Mapping[int, float], error: float = THIN_ERROR) -> tuple[list[int], list[float]]:
     """The points of a monotone curve that linear interpolation needs, and their rounded values."""
     points = sorted(curve)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from v4calib.curves import interpolate, rising, rising_grid, rounded, thin
+from v4calib.curves import interpolate, rising, rising_grid, rounded, safe_beyond, thin
+from v4sim.cost.tables import Grids
 
 times = st.floats(0.5, 1e6, allow_nan=False)
 curves = st.dictionaries(st.integers(1, 100_000), times, min_size=2, max_size=30)
@@ -61,3 +62,17 @@ def test_a_straight_line_needs_its_ends_only() -> None:
 def test_rounding_keeps_four_digits_and_no_negative_time() -> None:
     assert rounded(123.456) == 123.5
     assert rounded(-0.2) == 0.0
+
+
+@given(
+    st.lists(st.lists(st.floats(0.1, 1e4), min_size=3, max_size=3), min_size=3, max_size=3),
+    st.floats(1, 1e6),
+    st.floats(1, 1e6),
+)
+def test_a_safe_grid_never_falls_beyond_its_end(rows: list[list[float]], x: float, y: float) -> None:
+    raised = safe_beyond(rising_grid(rows))
+    grid = Grids((0.0, 1.0, 4.0), (0.0, 1.0, 4.0), [raised])
+    at_end = grid.at(4.0, 4.0)[0]
+    beyond = grid.at(4.0 + x, 4.0 + y)[0]
+    assert beyond >= at_end * (1 - 1e-9) - 1e-6 * (x + y + x * y)
+    assert grid.at(4.0 + x, 0.0)[0] >= raised[2][0] * (1 - 1e-9)

@@ -1,7 +1,8 @@
 """A CPU that times the torch references on small shapes: it proves the chain and says nothing about a GPU.
 
 The profile it leads to stands in for a GPU so that it can be replayed, and every number of it says `CPU`.
-One way of timing: eager calls, caches as they are.
+One way of timing: eager calls, caches as they are, processor time of one thread, so that neighbours on a
+shared machine count for little.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class CpuClock:
-    """Wall time of one call."""
+    """Processor time of one call on this thread."""
 
     def sample_us(self, case: Case, variant: Variant, count: int) -> list[float]:
         out = []
         for _ in range(count):
-            begin = time.perf_counter_ns()
+            begin = time.thread_time_ns()
             case.launch(0)
-            out.append((time.perf_counter_ns() - begin) / 1e3)
+            out.append((time.thread_time_ns() - begin) / 1e3)
         return out
 
 
@@ -35,7 +36,10 @@ class CpuDevice(Device):
     """Stands in for the GPU named `gpu`."""
 
     def __init__(self, gpu: str, libraries: Mapping[str, str]) -> None:
-        name = f"CPU ({platform.machine()})"
+        import torch
+
+        torch.set_num_threads(1)
+        name = f"CPU ({platform.machine()}, one thread)"
         self.facts = DeviceFacts("cpu", name, gpu, 0, 0, 0, 0, 1, None, dict(libraries))
         self.clock = CpuClock()
 

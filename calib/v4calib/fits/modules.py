@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from v4calib.curves import rising_grid, safe_beyond
 from v4calib.draft import Draft
 from v4calib.fits.bench import SPREAD, Bench, Curve
 from v4calib.fits.legs import LegRow, two_legs
@@ -129,7 +130,7 @@ def _add_prefill(
         ]
         for n in new
     ]
-    draft.add_table(f"csa_prefill.{cut}", axes, rest, source, _NOTE, SPREAD)
+    draft.add_table(f"csa_prefill.{cut}", axes, safe_beyond(rising_grid(rest)), source, _NOTE, SPREAD)
     share = [min((csa.at(n) + csa.window.at(n)) / row[0], 1.0) for n, row in zip(new, rest, strict=True)]
     draft.add_table(
         f"csa_prefill_share.{cut}", {"new_tokens": new}, share, source, "without selection", SPREAD, "share"

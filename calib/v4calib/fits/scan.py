@@ -7,7 +7,7 @@ the larger, which is `matrix`; `head_sum` is the FP32 roofline and lies below it
 
 from __future__ import annotations
 
-from v4calib.curves import rising_grid
+from v4calib.curves import rising_grid, safe_beyond
 from v4calib.draft import Draft
 from v4calib.fits.bench import SPREAD, Bench, Curve
 from v4calib.fits.legs import LegRow, two_legs
@@ -95,7 +95,7 @@ def grid_of(bench: Bench, operation: str, name: str) -> tuple[list[int], list[in
         (new if axis == "new" else past).remove(value)
     if len(new) < 2 or len(past) < 2:
         return None
-    return new, past, rising_grid([[cells[n, p] for p in past] for n in new])
+    return new, past, safe_beyond(rising_grid([[cells[n, p] for p in past] for n in new]))
 
 
 def _shortest(rows: list[Measured]) -> int:
