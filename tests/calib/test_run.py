@@ -137,13 +137,17 @@ def test_run_fit_check_and_replay_on_a_cpu(tmp_path: Path) -> None:
     assert json.loads(profile.read_text()) == data
     assert main(["check", str(profile)]) in (0, 1)
     assert main(["merge", "b200", str(profile), "-o", str(tmp_path / "no.json")]) == 2
-    from v4sim.config import load, resolve
-    from v4sim.cost import RankLoad, compile_cost, load_profile
-    from v4sim.model import spec
+    from v4sim.cli import main as simulate
+    from v4traces.cli import main as traces
 
-    deployed = resolve(load("4xb200-v4-flash-dpa4-ep4-sglang", []))
-    cost = compile_cost(load_profile(profile), deployed, spec("v4-flash"))
-    assert sum(cost.step([RankLoad(1, 5000, 5000)] * 4, 1, "decode")) > 0
+    trace, replayed = tmp_path / "few.parquet", tmp_path / "replayed"
+    made = ["synth", "--sessions", "1", "--context-cap", "32768", "--seed", "3", "-o", str(trace)]
+    assert traces(made) == 0
+    options = ["-p", str(profile), "-o", str(replayed), "--no-report", "--check"]
+    assert simulate(["replay", str(trace), *options]) == 0
+    result = json.loads((replayed / "result.json").read_text())
+    kinds = {row["op"]: row["kind"] for row in result["provenance"]}
+    assert kinds["topk_decode.v4-flash"] == "measured"
 
 
 @needs_torch
