@@ -328,12 +328,12 @@ def test_a_shorter_branch_sent_elsewhere_does_not_take_the_longer_one_along(
     make_trace: MakeTrace,
 ) -> None:
     rows = [row("root", 8192), row("branch", 2000, "root", 1024), row("resume", 9000, "root", 8192)]
-    policy = CacheAware(PrefixIndex(make_trace(rows), 256), 0.5, 0, 1.0, "active_work")
+    policy = CacheAware(PrefixIndex(make_trace(rows), 256), 0.5, 32, 1.1, "active_work")
     signals = Signals(2)
     assert policy.choose(RouteRequest(0, 0, 8192), signals, 0) == 0
-    signals.requests[:] = [9, 0]
+    signals.requests[:] = [40, 0]
     assert policy.choose(RouteRequest(1, 1, 2000), signals, 0) == 1
-    signals.requests[:] = [0, 0]
+    signals.requests[:] = [1, 0]
     assert policy.choose(RouteRequest(2, 0, 9000), signals, 0) == 0
 
 
