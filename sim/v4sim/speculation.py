@@ -107,9 +107,7 @@ class AcceptanceModel:
             run = np.where(luck < rate, 1 + after, 0)
         return run
 
-    def record(
-        self, starts: Int64s, ends: Int64s, phases: Int64s | None
-    ) -> None:
+    def record(self, starts: Int64s, ends: Int64s, phases: Int64s | None) -> None:
         """Tally executed verify steps: output positions at their start and end."""
         accepted = ends - starts - 1
         width = self.counts.shape[1]
@@ -131,9 +129,7 @@ class AcceptanceModel:
         return result
 
 
-def walk(
-    accepted: Int64s | None, first: int, output_tokens: int, drafts: int = 0
-) -> Int64s:
+def walk(accepted: Int64s | None, first: int, output_tokens: int, drafts: int = 0) -> Int64s:
     """Emitted tokens at the start of each decode step, from `first` to the end.
 
     `accepted[g]` ≤ `drafts` is what a step that starts at g would accept; None: one token a step.

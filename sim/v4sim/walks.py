@@ -97,4 +97,3 @@ def _pair_walks(accepted: Int64s, within: Int64s) -> Int64s:
     np.maximum.accumulate(anchors, out=anchors)
     starts: Int64s = np.flatnonzero((((positions - anchors) & 1) == 0) & (within > 0))
     return starts
-
