@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from v4kernels.reference.compressor import compress, rope_table
-from v4kernels.reference.model import TinyModel, TinyShape, random_weights
+from v4kernels.reference.model import TinyModel
+from v4kernels.reference.tiny import TinyShape, random_weights
 from v4kernels.shapes import CompressorShape
 
 SHAPE = TinyShape()

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from v4kernels.reference.model import TinyModel, TinyShape, random_weights
+from v4kernels.reference.model import TinyModel
+from v4kernels.reference.tiny import TinyShape, random_weights
 
 transformers = pytest.importorskip(
     "transformers", minversion="5.24.0", reason="needs transformers 5.24 as oracle"
