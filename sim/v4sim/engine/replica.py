@@ -127,9 +127,14 @@ class Replica:
             # gives in.
             visible = now
             self._results.free_leaving(now)
-            for rank in self.ranks:
-                self.scheduler.on_idle(rank)
-            if any(rank.waiting or rank.prefilling for rank in self.ranks):
+            spins = 2 if self.scheduler.late_results and self._block is not None else 1
+            while spins and not prefills and True not in decodes:
+                spins -= 1
+                if spins == 0:  # the results of the last step are processed, and there is still nothing
+                    for rank in self.ranks:
+                        self.scheduler.on_idle(rank)
+                if not any(rank.waiting or rank.prefilling for rank in self.ranks):
+                    continue
                 chunks, decodes, prefills = self._plan(now, visible)
                 while self._denied and not prefills and True not in decodes:
                     chunks, decodes, prefills = self._plan(now, visible)

@@ -163,6 +163,7 @@ class SGLangRules:
             if reason is None:
                 reason = rank.try_admit(call, hit, take, now_ns)
             if reason is not None:
+                owner.use(call.held)  # looking a prefix up is a use, whatever comes of it
                 owner.release(call.held)
                 call.held = None
                 rank.block(call, reason, now_ns)

@@ -7,7 +7,7 @@ wants processes and weights, and is given what those methods read.
 
 Emulated here: the event loop (with overlap one batch ahead), receiving requests, and the processing
 of results as far as it decides anything: append the token, see whether the answer ends, publish a
-prompt whose prefill is complete, release a call that ended.
+prompt whose prefill is complete, release a call that ended. Import `oracle.absent` before this module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-from oracle import absent  # noqa: F401  (before anything of sglang is imported)
 from oracle.log import Entry
 from oracle.script import Clock, Script
 from oracle.tokens import EOS, Texts

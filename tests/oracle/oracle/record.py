@@ -1,0 +1,33 @@
+"""`python -m oracle.record ENGINE ARCHIVE FOLDER`: scripts through an engine, its decisions to a file."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from pathlib import Path
+
+from oracle import generate, log, weka
+
+PER_KIND = 17
+
+
+def main(engine: str, archive: str, folder: str) -> None:
+    importlib.import_module("oracle.absent")  # before anything of an engine
+    driver = importlib.import_module(f"oracle.{engine}_driver")
+    scripts = generate.scripts(engine, PER_KIND)
+    if Path(archive).is_file():
+        scripts += weka.scripts(Path(archive), engine)
+    begin = time.monotonic()
+    runs = [(script, driver.Loop(script).run()) for script in scripts]
+    path = Path(folder) / f"{engine}.json.gz"
+    log.write(path, engine, driver.VERSION, runs)
+    steps = sum(len(entries) for _, entries in runs)
+    print(
+        f"{engine} {driver.VERSION}: {len(runs)} scripts, {steps} steps in {time.monotonic() - begin:.0f} s, "
+        f"{path.stat().st_size / 1e3:.0f} kB"
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
