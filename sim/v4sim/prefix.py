@@ -85,3 +85,16 @@ class PrefixIndex:
         above = self._parent[row]
         # Group prefixes are one text however often a session is replayed.
         return above if above < 0 or above >= self._num_rows else above + copy * self.stride
+
+    def segments(self, uid: int, begin: int, upto: int) -> list[tuple[int, int]]:
+        """(owner, end) of the spans of this content that reach into [begin, upto), first to last."""
+        found = []
+        end = upto
+        while uid != NO_PARENT and end > begin:
+            start = self.start(uid)
+            if start < end:
+                found.append((uid, end))
+                end = start
+            uid = self.parent(uid)
+        found.reverse()
+        return found

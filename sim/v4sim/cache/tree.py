@@ -183,7 +183,7 @@ class SpanTree:
         self._tick += 1
         added = 0
         node = below
-        for owner, segment_end in self._segments(uid, begin, upto):
+        for owner, segment_end in self.prefixes.segments(uid, begin, upto):
             if node is not below and node is not None and node.swa_tokens and not node.swa_locks:
                 self._push_swa(node)
             segment_start = max(begin, self.prefixes.start(owner))
@@ -203,20 +203,6 @@ class SpanTree:
                 self._guard(node)
         node.swa_access = self._tick
         return node, added
-
-    def _segments(self, uid: int, begin: int, upto: int) -> list[tuple[int, int]]:
-        """(owner, end) of the content's spans that reach into [begin, upto), first to last."""
-        prefixes = self.prefixes
-        segments = []
-        end = upto
-        while uid != NO_PARENT and end > begin:
-            start = prefixes.start(uid)
-            if start < end:
-                segments.append((uid, end))
-                end = start
-            uid = prefixes.parent(uid)
-        segments.reverse()
-        return segments
 
     def _node_at(self, tail: SpanNode, end: int) -> tuple[SpanNode, int]:
         """The node of `tail`'s span that ends at `end`, split off if necessary."""
