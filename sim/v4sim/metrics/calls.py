@@ -69,10 +69,9 @@ class Coded:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Coded:
-        import pyarrow as pa
-
-        coded = pa.array(texts, type=pa.string()).dictionary_encode()
-        return cls(coded.indices.to_numpy(zero_copy_only=False), tuple(coded.dictionary.to_pylist()))
+        names = tuple(dict.fromkeys(texts))
+        code = {name: number for number, name in enumerate(names)}
+        return cls(np.fromiter(map(code.__getitem__, texts), np.int32, len(texts)), names)
 
     def texts(self) -> list[str]:
         return [self.names[code] for code in self.codes.tolist()]

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from v4sim.metrics.calls import INT_COLUMNS, Calls, Coded, Int64s
+from v4traces.arrays import from_values
 from v4traces.schema import TRIGGERS
 
 if TYPE_CHECKING:
@@ -80,15 +82,25 @@ def calls_table(calls: Calls, trace: TraceTable, task_of_call: Int64s) -> pa.Tab
         array: Any
         if name in _TEXTS:
             coded = texts[name]
-            array = pa.DictionaryArray.from_arrays(coded.codes, pa.array(coded.names, type=pa.string()))
+            array = pa.DictionaryArray.from_arrays(
+                _integers(coded.codes), from_values(list(coded.names), pa.string())
+            )
         else:
             values = task_of_call if name == "task" else calls[name]
             wide = name.endswith("_ns") or name in _WIDE
-            array = pa.array(values if wide else values.astype(np.int32))
+            array = _integers(values.astype(np.int64 if wide else np.int32))
         unit = "ns" if name.endswith("_ns") else "tokens" if name.endswith("_tokens") else ""
         fields.append(pa.field(name, array.type, nullable=False, metadata={"meaning": meaning, "unit": unit}))
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _integers(values: NDArray[Any]) -> Any:
+    """An arrow array over the same memory; `pa.array` would import pandas for it."""
+    import pyarrow as pa
+
+    kind = pa.int64() if values.dtype == np.int64 else pa.int32()
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def write_calls(table: pa.Table, path: Path) -> None:
