@@ -25,6 +25,8 @@ from v4sim import streams
 from v4sim.acceptance import DEFAULT_PHASE, PHASES, AcceptanceTable
 
 Int64s = NDArray[np.int64]
+# What a trace states of one call: (kind of output, conditional rate per draft position), …
+Stated = Sequence[tuple[str, Sequence[float]]]
 _DEFAULT = PHASES.index(DEFAULT_PHASE)
 
 
@@ -73,11 +75,22 @@ class AcceptanceModel:
             codes = np.concatenate([codes, np.full(output_tokens - codes.size, rest)])
         return codes
 
-    def accepted(self, uid: int, output_tokens: int, phases: Int64s | None, *, drafts: int) -> Int64s:
+    def rates_of(self, stated: Stated) -> NDArray[np.float64]:
+        """The table's rates [phases, drafts], but for the kinds of output that a trace states itself."""
+        rates = self._rates.copy()
+        for kind, per_position in stated:
+            known = list(per_position)[: self.draft_tokens]
+            rates[PHASES.index(kind)] = known + [0.0] * (self.draft_tokens - len(known))
+        return rates
+
+    def accepted(
+        self, uid: int, output_tokens: int, phases: Int64s | None, *, drafts: int, stated: Stated = ()
+    ) -> Int64s:
         """Drafts that a verify step accepts which starts after g emitted tokens, for every g < output."""
         within = np.arange(output_tokens)
         lengths = np.array([output_tokens])
-        return self.accepted_together([uid], lengths, within, lengths - 1, phases, drafts=drafts)
+        rates = self.rates_of(stated) if stated else None
+        return self.accepted_together([uid], lengths, within, lengths - 1, phases, drafts=drafts, rates=rates)
 
     def accepted_together(
         self,
@@ -88,19 +101,21 @@ class AcceptanceModel:
         phases: Int64s | None,
         *,
         drafts: int | None = None,
+        rates: NDArray[np.float64] | None = None,
     ) -> Int64s:
         """`accepted` of several contents, one after the other.
 
         `within` is each element's output position, `last` the index of each content's last element.
         """
         drafts = self.draft_tokens if drafts is None else drafts
+        table = self._rates if rates is None else rates
         keys = np.array([streams.mix(self._seed, streams.ACCEPTANCE, uid) for uid in uids], dtype=np.uint64)
         luck = streams.uniforms_at(np.repeat(keys, lengths), within)
         run = np.zeros(luck.size, dtype=np.int64)
         for position in range(drafts - 1, -1, -1):
             # run[g] = accepted run of drafts position, position+1, … when draft `position` lies at g.
-            rates = self._rates[:, position]
-            rate = rates[_DEFAULT] if phases is None else rates[phases]
+            at_position = table[:, position]
+            rate = at_position[_DEFAULT] if phases is None else at_position[phases]
             after = np.empty_like(run)
             after[:-1] = run[1:]
             after[last] = 0

@@ -3,7 +3,8 @@
 What a call's decode steps yield depends on its content id, its output and the draft width alone, not
 on the schedule. So the walks of a run of neighbouring trace rows are worked out together, when the
 first of them is asked for, and handed out one by one; a call that starts over from the middle (after
-a retraction) or at another width is walked alone by `speculation`. Both give the same numbers.
+a retraction), at another width, or with acceptance stated by the trace is walked alone by
+`speculation`. Both give the same numbers.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Walks:
         self._phase_offsets = table.phase_offsets
         self._phase_kind = table.phase_kind
         self._phase_tokens = table.phase_tokens
+        self._stated = table.acceptance
         self._ready: dict[int, tuple[Int64s, Int64s | None]] = {}
 
     def fresh(self, uid: int) -> tuple[Int64s, Int64s | None]:
@@ -45,8 +47,12 @@ class Walks:
     def again(self, uid: int, first: int, drafts: int, phases: Int64s | None) -> Int64s:
         """The walk from `first` emitted tokens on, with `drafts` draft tokens."""
         output = int(self._lengths[uid % self._stride])
-        accepted = self.model.accepted(uid, output, phases, drafts=drafts) if drafts else None
-        return walk(accepted, first, output, drafts)
+        if not drafts:
+            return walk(None, first, output)
+        stated = self._stated.get(uid % self._stride, ())
+        return walk(
+            self.model.accepted(uid, output, phases, drafts=drafts, stated=stated), first, output, drafts
+        )
 
     def _prepare(self, uid: int) -> None:
         copy, row = divmod(uid, self._stride)
@@ -72,6 +78,8 @@ class Walks:
             ]
         for i, (known, steps) in enumerate(zip(uids, walks, strict=True)):
             mine = None if phases is None else phases[offsets[i] : ends[i]]
+            if begin + i in self._stated:
+                steps = self.again(known, 1, self.model.draft_tokens, mine)
             self._ready[known] = steps, mine
 
     def _phases(self, begin: int, lengths: Int64s) -> Int64s | None:

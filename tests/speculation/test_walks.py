@@ -15,7 +15,7 @@ from v4sim.acceptance import PHASES, acceptance_table, mean_length
 from v4sim.results import RunResult
 from v4sim.speculation import AcceptanceModel, SpecPolicy, walk
 from v4sim.walks import Walks
-from v4traces import CallRow, Phase, TraceTable
+from v4traces import Acceptance, CallRow, Phase, TraceTable
 
 Simulate = Callable[..., RunResult]
 TABLE = "v4-pro-mtp"
@@ -263,3 +263,22 @@ def test_the_width_follows_the_busiest_rank_step_by_step(simulate_rows: Simulate
     assert seen == [(1, 5)] * 4 + [(2, 3)] * 4 + [(1, 5)] * 14
     assert result.calls["verify_steps"].tolist() == [22, 4]
     assert 101 - 1 == 4 * 5 + 4 * 3 + 13 * 5 + 3
+
+
+@pytest.mark.parametrize(("rate", "steps"), [(1.0, 10), (0.0, 40)])
+def test_acceptance_stated_by_the_trace_wins_over_the_table(
+    simulate_rows: Simulate, rate: float, steps: int
+) -> None:
+    """40 tokens after the first: four a step when every draft is accepted, one when none is."""
+    row = CallRow(
+        session_id="s",
+        turn=0,
+        prompt_tokens=100,
+        output_tokens=41,
+        arrival_s=0.0,
+        acceptance=(Acceptance("reasoning", (rate, rate, rate)),),
+    )
+    other = CallRow(session_id="t", turn=0, prompt_tokens=100, output_tokens=41, arrival_s=0.0)
+    result = simulate_rows([row, other], sets=["speculation.kind=mtp", "speculation.draft_tokens=3"])
+    assert result.calls["verify_steps"][0] == steps
+    assert 10 < result.calls["verify_steps"][1] < 40
