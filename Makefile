@@ -15,7 +15,7 @@ ifneq ($(shell $(BIN)/python -c 'import v4sim' >/dev/null 2>&1 && cat $(VENV)/.m
 STALE := stale
 endif
 
-.PHONY: help demo test check extras format bench backtest sample profiles picture backtest clean stale
+.PHONY: help demo test check extras format bench backtest sample profiles picture backtest oracle clean stale
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -60,6 +60,11 @@ picture: demo ## take docs/report.png of the demo's report (needs chromium)
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,1000 \
 	  --disable-background-networking --screenshot=docs/report.png file://$(CURDIR)/$(DEMO_RUN)/report.html
 
+oracle: $(VENV)/.base .oracle-venv/.made ## ask SGLang's and vLLM's own schedulers again (3.4 GB, CPU only) and compare
+	@cd tests/oracle && for engine in vllm sglang; do PYTHONPATH=. VLLM_LOGGING_LEVEL=ERROR \
+	  ../../.oracle-venv/bin/python -W ignore -m oracle.record $$engine ../../../shared/data/weka/sessions.tar.xz recorded || exit; done
+	@cd tests/oracle && PYTHONPATH=. $(CURDIR)/$(BIN)/python -m oracle.report recorded
+
 clean: ## remove the venv, caches and the demo run
 	rm -rf $(VENV) $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -79,6 +84,12 @@ $(VENV)/.base: $(VENV)/.made-for pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.base
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+.oracle-venv/.made: tests/oracle/requirements.txt
+	@echo "installing the engines into .oracle-venv" >&2
+	@$(PYTHON) -m venv --clear .oracle-venv
+	@.oracle-venv/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<
 	@touch $@
 
 $(VENV)/.profiles: $(VENV)/.base
