@@ -96,7 +96,9 @@ class Luck:
     def __init__(self, draft_tokens: int) -> None:
         self.draft_tokens = draft_tokens
 
-    def accepted(self, uid: int, output_tokens: int, phases: object, *, drafts: int) -> NDArray[np.int64]:
+    def accepted(
+        self, uid: int, output_tokens: int, phases: object, *, drafts: int, **rest: object
+    ) -> NDArray[np.int64]:
         return np.array([accepted(uid, g, drafts) for g in range(output_tokens)], dtype=np.int64)
 
     def accepted_together(
@@ -108,6 +110,7 @@ class Luck:
         phases: object,
         *,
         drafts: int | None = None,
+        **rest: object,
     ) -> NDArray[np.int64]:
         parts = [
             self.accepted(u, n, phases, drafts=self.draft_tokens) for u, n in zip(uids, lengths, strict=True)
@@ -251,6 +254,7 @@ def _table(script: Script) -> SimpleNamespace:
         phase_offsets=column([0] * (len(calls) + 1)),
         phase_kind=np.zeros(0, dtype=np.int8),
         phase_tokens=column([]),
+        acceptance={},
     )
 
 
