@@ -43,6 +43,8 @@ class _Base(metaclass=_Any):
 
 
 class Stub(types.ModuleType):
+    """A module in which every name is a class that takes anything."""
+
     def __getattr__(self, n):
         if n == "__version__":
             return "0.0.0"
@@ -53,7 +55,9 @@ class Stub(types.ModuleType):
         return m
 
 
-class F(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the absent packages before anybody else looks for them."""
+
     names = ("torchvision", "IPython", "torchaudio", "decord", "llguidance", "outlines")
 
     def find_spec(self, name, path, target=None):
@@ -69,4 +73,4 @@ class F(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-sys.meta_path.insert(0, F())
+sys.meta_path.insert(0, Finder())
