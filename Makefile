@@ -15,7 +15,7 @@ ifneq ($(shell $(BIN)/python -c 'import v4sim' >/dev/null 2>&1 && cat $(VENV)/.m
 STALE := stale
 endif
 
-.PHONY: help demo test check extras format bench backtest sample profiles picture backtest oracle clean stale
+.PHONY: help demo test check extras format bench backtest sample profiles picture backtest oracle clean stale aot
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -44,9 +44,6 @@ format: $(VENV)/.dev ## rewrite the sources in the house format
 bench: $(VENV)/.base ## time whole processes on the public traces; writes bench/results.json (BENCH_ARGS=--help)
 	$(BIN)/python bench/run.py $(BENCH_ARGS)
 
-backtest: $(VENV)/.base ## predict the published measurements and write docs/backtest.md
-	$(BIN)/v4sim backtest --draws 10 --notes docs/backtest-notes.md --table docs/backtest.md --force
-
 sample: $(VENV)/.base ## make the bundled sample trace again, byte for byte
 	$(BIN)/v4traces synth --sample
 
@@ -59,6 +56,9 @@ backtest: $(VENV)/.base ## predict the published measurements again; writes docs
 picture: demo ## take docs/report.png of the demo's report (needs chromium)
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,1000 \
 	  --disable-background-networking --screenshot=docs/report.png file://$(CURDIR)/$(DEMO_RUN)/report.html
+
+aot: $(VENV)/.extras ## compile every kernel configuration for sm_90, sm_100 and sm_103; rewrites the table
+	$(BIN)/python -m v4kernels.aot --all
 
 oracle: $(VENV)/.base .oracle-venv/.made ## ask SGLang's and vLLM's own schedulers again (3.4 GB, CPU only) and compare
 	@cd tests/oracle && for engine in vllm sglang; do PYTHONPATH=. VLLM_LOGGING_LEVEL=ERROR \
