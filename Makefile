@@ -15,7 +15,7 @@ ifneq ($(shell $(BIN)/python -c 'import v4sim' >/dev/null 2>&1 && cat $(VENV)/.m
 STALE := stale
 endif
 
-.PHONY: help demo test check extras format bench backtest sample profiles picture backtest oracle clean stale aot
+.PHONY: help demo test check extras format bench backtest sample profiles picture aot oracle clean stale
 .DEFAULT_GOAL := help
 
 help: ## show this list
