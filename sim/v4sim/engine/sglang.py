@@ -120,7 +120,9 @@ class SGLangRules:
         owner = rank.owner
         if owner.swa_available < (2 * DECODE_WINDOW_PAGES + 1) * page + 2 * new:
             return 0
-        return min((call.prefill_left - new - 1) // new, owner.kv_available // new)
+        # The pages of `chunk` are taken already; each further chunk must pass the estimate as well.
+        room = int(Budget(self, rank, self.memory(rank).ratio.value).total())
+        return max(0, min((call.prefill_left - new - 1) // new, room // new))
 
     def _floor_end(self, past: int, take: int) -> int:
         """A truncated chunk ends on a page boundary."""
