@@ -26,6 +26,7 @@ class Memory:
     """What the rules remember between steps of one rank."""
 
     preempted: bool = False  # in the step that is being planned: nobody is admitted in it
+    doubtful: bool = False  # the head was refused, but losing part of its prefix could let it in
     quiet_steps: int = ENDLESS
 
 
@@ -60,9 +61,10 @@ class VLLMRules:
         chunks: list[Chunk] = []
         if rank.waiting or rank.prefilling:
             chunks = self._fill(rank, memory, now_ns, visible_ns)
-        # Free blocks only shrink while nobody leaves, so a blocked head stays blocked.
-        memory.quiet_steps = 1 if memory.preempted else ENDLESS
-        memory.preempted = False
+        # Free blocks only shrink while nobody leaves, so a head that must fit whole stays blocked. One that
+        # needs room for its first chunk alone may get in when its prefix is evicted under it.
+        memory.quiet_steps = 1 if memory.preempted or memory.doubtful else ENDLESS
+        memory.preempted = memory.doubtful = False
         return chunks
 
     def _fill(self, rank: Rank, memory: Memory, now_ns: int, visible_ns: int) -> list[Chunk]:
@@ -124,6 +126,7 @@ class VLLMRules:
             if reason is not None:
                 owner.release(call.held)
                 call.held = None
+                self.memory(rank).doubtful = hit.tokens > 0 and not self.reserve_full_isl
                 rank.block(call, reason, now_ns)
                 return
             rank.waiting.remove(call)
