@@ -73,9 +73,11 @@ class WorkloadOptions:
             return replace(self, arrivals="trace"), [] if self.arrivals else [note]
         families = len(families_of(table))
         sessions = max(1, min(families, DEFAULT_SESSIONS_PER_RANK * num_ranks))
+        full = sessions == DEFAULT_SESSIONS_PER_RANK * num_ranks
+        reason = f"{DEFAULT_SESSIONS_PER_RANK} per rank" if full else "all that the trace has"
         note = (
             f"The trace has no arrival times, so {sessions} sessions are kept alive "
-            f"(--sessions {sessions}): {DEFAULT_SESSIONS_PER_RANK} per rank."
+            f"(--sessions {sessions}): {reason}."
         )
         return replace(self, sessions=sessions), [note]
 

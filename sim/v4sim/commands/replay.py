@@ -6,6 +6,9 @@ that can be refused is refused before the simulation starts, the target folder i
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -100,7 +103,7 @@ def replay(
         talk.say(f"default workload: {note}")
 
     talk.say(f"simulating {table.n:,} calls on {deployed.name}")
-    with talk.progress("simulating") as advance:
+    with talk.progress("simulating") as advance, uncollected():
         epochs = EpochRecorder(replicas, ranks)
         probes = [EndedCalls(advance, table.n * workload.copies)] if advance else []
         result = simulate.run(
@@ -122,6 +125,18 @@ def replay(
     written = rundir.result_object(found, origin)
     print(rundir.result_json(written).decode() if as_json else summary(written), end="" if as_json else "\n")
     return NO_FEASIBLE_ANSWER if served_no_call(written) else 0
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No cyclic garbage collection: a simulation makes millions of objects and hardly a cycle among them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def hold_to_laws(result: RunResult, table: TraceTable, deployment: Deployment) -> None:
