@@ -175,7 +175,7 @@ class Pricer:
         for step in range(steps):
             if step:
                 loads = [
-                    load._replace(prefill=tuple([(new, past + new) for new, past in load.prefill]))
+                    RankLoad(0, 0, 0, tuple([(new, past + new) for new, past in load.prefill]))
                     if load.prefill
                     else load
                     for load in loads
