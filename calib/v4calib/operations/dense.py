@@ -8,6 +8,7 @@ what is replicated (q_a, kv, compressors, indexer) is not divided. Matrices foll
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,8 +66,9 @@ class Dense(MeasuredOperation):
     compiles = False
     bf16 = False
 
+    @abstractmethod
     def matrices(self, point: Point) -> list[Matrix]:
-        raise NotImplementedError
+        """The matrices that a token passes through."""
 
     def points(self, model_name: str, axes: Grid) -> list[Point]:
         return [p for tp in axes.tps for p in token_points(self.name, model_name, axes, tp=tp)]
