@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 WAITING, LOADING, PARKED, RUNNING, FINISHED = "waiting", "loading", "parked", "running", "finished"
 _NO_STEPS: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-WAIT_REASONS = ("kv", "swa", "slots", "budget")
 
 
 class Call:
