@@ -223,7 +223,7 @@ class Results:
 
     def _ends_at_limit(self, call: Call) -> bool:
         """Its last step was certain to reach the limit: one token was left, whatever drafts were accepted."""
-        left = call.output_tokens - call.starts[-1] if call.num_steps else 1
+        left = call.output_tokens - int(call.starts[-1]) if call.num_steps else 1
         return left == 1 and call.output_tokens == call.max_new_tokens
 
     def _release(self, rank: Rank, call: Call, now: int) -> None:
