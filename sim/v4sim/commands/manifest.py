@@ -14,21 +14,17 @@ from typing import TYPE_CHECKING, Any
 from v4sim import __version__
 
 if TYPE_CHECKING:
-    from v4sim.config import Deployment
-    from v4sim.cost.profile import Profile
-    from v4sim.workload import WorkloadOptions
-    from v4traces import TraceTable
+    from v4sim.scenario import Scenario
 
 
-def manifest(
-    trace: TraceTable, deployment: Deployment, profile: Profile, workload: WorkloadOptions, seed: int
-) -> dict[str, Any]:
-    """`deployment` is the resolved one, so that a later default cannot change what this run was."""
+def manifest(scenario: Scenario) -> dict[str, Any]:
+    """The deployment in it is the resolved one, so that a later default cannot change what this run was."""
     from v4sim.cost.profile import dump_profile
 
+    trace, profile = scenario.table, scenario.profile
     return {
         "v4sim_version": __version__,
-        "seed": seed,
+        "seed": scenario.seed,
         "trace": {
             "name": trace.path,
             "sha256": trace.sha256,
@@ -42,8 +38,8 @@ def manifest(
             "gpu": profile.gpu,
             "sha256": hashlib.sha256(dump_profile(profile).encode()).hexdigest(),
         },
-        "deployment": deployment.model_dump(mode="json"),
-        "workload": asdict(workload),
+        "deployment": scenario.deployment.model_dump(mode="json"),
+        "workload": asdict(scenario.workload),
         "versions": {
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in ("numpy", "pyarrow", "simpy")},
