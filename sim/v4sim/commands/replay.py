@@ -6,15 +6,13 @@ that can be refused is refused before the simulation starts, the target folder i
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from v4sim.commands import arguments, talk
+from v4sim.commands.garbage import uncollected
 from v4sim.commands.options import (
     Arrivals,
     Deployed,
@@ -32,12 +30,15 @@ from v4sim.errors import LawError
 
 if TYPE_CHECKING:
     from v4sim.config import Deployment
+    from v4sim.metrics import Summary
     from v4sim.results import RunResult
+    from v4sim.scenario import Scenario
     from v4traces import TraceTable
 
 NO_FEASIBLE_ANSWER = 1
 
 
+@uncollected()
 def replay(
     trace: Trace,
     deployment: Deployed = None,
@@ -64,26 +65,15 @@ def replay(
     from v4sim import rundir
     from v4sim.commands.manifest import manifest
     from v4sim.commands.summary import served_no_call, summary
-    from v4sim.commands.watch import EndedCalls
-    from v4sim.metrics import summarise
-    from v4sim.metrics.epochs import EpochRecorder
 
     folder = arguments.run_folder(output, trace)
     rundir.check_target(folder, force)
     scenario = prepare(trace, deployment, profile, settings, sessions, arrivals, window, seed)
-    table, deployed, workload = scenario.table, scenario.deployment, scenario.workload
     if output is None:
         talk.say(f"default run directory: {folder}")
 
-    talk.say(f"simulating {table.n:,} calls on {deployed.name}")
-    cost = scenario.cost()
-    with talk.progress("simulating") as advance, uncollected():
-        epochs = EpochRecorder(deployed.parallel.replicas, deployed.parallel.attention_dp)
-        probes = [EndedCalls(advance, table.n * workload.copies)] if advance else []
-        result = scenario.run(cost, stepwise=stepwise, probes=probes, epochs=epochs)
-    if check:
-        hold_to_laws(result, table, deployed)
-    found = summarise(result, table, deployed, cost, workload=workload, seed=seed, epochs=epochs)
+    talk.say(f"simulating {scenario.table.n:,} calls on {scenario.deployment.name}")
+    result, found = simulated(scenario, stepwise=stepwise, check=check)
     origin = manifest(scenario)
     rundir.write_run(result, found, origin, folder, force=force, finish=None if no_report else render_report)
     for name in sorted(path.name for path in folder.iterdir()):
@@ -94,16 +84,24 @@ def replay(
     return NO_FEASIBLE_ANSWER if served_no_call(written) else 0
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """No cyclic garbage collection: a simulation makes millions of objects and hardly a cycle among them."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+def simulated(
+    scenario: Scenario, *, stepwise: bool = False, check: bool = False
+) -> tuple[RunResult, Summary]:
+    """Run a scenario where a person may be watching, and sum it up; with `check`, hold it to its laws."""
+    from v4sim.commands.watch import EndedCalls
+    from v4sim.metrics import summarise
+    from v4sim.metrics.epochs import EpochRecorder
+
+    table, deployed, workload = scenario.table, scenario.deployment, scenario.workload
+    cost = scenario.cost()
+    with talk.progress("simulating") as advance, uncollected():
+        epochs = EpochRecorder(deployed.parallel.replicas, deployed.parallel.attention_dp)
+        probes = [EndedCalls(advance, table.n * workload.copies)] if advance else []
+        result = scenario.run(cost, stepwise=stepwise, probes=probes, epochs=epochs)
+    if check:
+        hold_to_laws(result, table, deployed)
+    summed_up = summarise(result, table, deployed, cost, workload=workload, seed=scenario.seed, epochs=epochs)
+    return result, summed_up
 
 
 def hold_to_laws(result: RunResult, table: TraceTable, deployment: Deployment) -> None:
