@@ -3,7 +3,7 @@
 Theirs: `Scheduler`/`AsyncScheduler`, the KV cache manager with its block pool and hashes. Emulated
 here: the loop around it (EngineCore's, with async scheduling one batch ahead), the model (tokens are
 made up, the script says how many drafts are accepted and where an answer ends), and arrivals. The
-number of draft tokens is set on the scheduler directly, since a drafter's configuration wants weights.
+speculative configuration is theirs, but made without its checks, which want a drafter's weights.
 
 Async loop: batch i+1 is scheduled before the results of batch i are handed over, and sees the calls
 that had arrived when batch i started.
@@ -11,14 +11,25 @@ that had arrived when batch i started.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import vllm
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
+import vllm.model_executor.models.registry as registry
+from vllm.config import (
+    CacheConfig,
+    DeviceConfig,
+    ModelConfig,
+    ParallelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+    VllmConfig,
+)
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -54,7 +65,8 @@ class Loop:
         self.emitted: dict[int, int] = {}
         self.log: list[Entry] = []
         self.pending: tuple[Any, ModelRunnerOutput] | None = None
-        self._hasher = get_request_block_hasher(self.options["page_tokens"], sha256)
+        ahead = self.scheduler.num_hash_lookahead_tokens
+        self._hasher = get_request_block_hasher(self.options["page_tokens"], sha256, ahead)
 
     # -- construction ---------------------------------------------------------------------------
 
@@ -63,6 +75,8 @@ class Loop:
         """A model configuration needs a folder with a config.json; the weights are never asked for."""
         if cls._model is None:
             init_none_hash(sha256)
+            # In this process, which knows the packages that `absent` stands for.
+            registry._run_in_subprocess = lambda inspect: inspect()
             folder = Path(tempfile.mkdtemp(prefix="oracle-model-"))
             shape = {
                 "architectures": ["LlamaForCausalLM"],
@@ -108,19 +122,14 @@ class Loop:
             device_config=DeviceConfig("cpu"),
             parallel_config=ParallelConfig(),
         )
+        if self.drafts:
+            config.speculative_config = _speculative(
+                options.get("speculation", "mtp"), self.drafts, options.get("lookahead_hashes", True)
+            )
         spec = FullAttentionSpec(block_size=page, num_kv_heads=1, head_size=1, dtype=torch.float32)
         groups = KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)])
         kind = AsyncScheduler if self.late else Scheduler
-        scheduler = kind(config, groups, StructuredOutputManager(config), block_size=page)
-        if self.drafts:
-            scheduler.num_spec_tokens = scheduler.num_lookahead_tokens = self.drafts
-            # MTP layers read the next token too: the last matched block is dropped.
-            coordinator = scheduler.kv_cache_manager.coordinator
-            coordinator.eagle_group_ids = coordinator.drop_eagle_group_ids = {0}
-            coordinator.single_type_managers[0].use_eagle = True
-            if self.late:
-                scheduler._spec_token_placeholders = [-1] * self.drafts
-        return scheduler
+        return kind(config, groups, StructuredOutputManager(config), block_size=page)
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -221,6 +230,7 @@ class Loop:
     def _compute(self, out: Any, now: int) -> ModelRunnerOutput:
         """The tokens of a step: one after a whole prefill or a decode, plus what drafts are accepted."""
         ids = list(out.num_scheduled_tokens)
+        new = {number for number, _ in self.log[-1][3]}
         sampled = []
         for req_id in ids:
             number = int(req_id)
@@ -231,7 +241,8 @@ class Loop:
             if done >= call.output:
                 sampled.append([EOS + 1])  # a row of a call that has ended: nobody reads it
                 continue
-            drafts = len(out.scheduled_spec_decode_tokens.get(req_id, ()))
+            # A newcomer that was padded to the verify width has no drafts yet.
+            drafts = 0 if number in new else len(out.scheduled_spec_decode_tokens.get(req_id, ()))
             count = 1 + (accepted(number, done, self.drafts) if drafts else 0)
             count = min(count, drafts + 1, call.output - done)
             sampled.append([self.texts.output(number, done + i) for i in range(count)])
@@ -251,3 +262,16 @@ class Loop:
             ids = [r for r in result.req_ids if r in self.scheduler.requests]
             drafts = DraftTokenIds(ids, [[EOS + 1] * self.drafts for _ in ids])
             self.scheduler.update_draft_token_ids(drafts)
+
+
+def _speculative(method: str, drafts: int, lookahead_hashes: bool) -> SpeculativeConfig:
+    """A drafter of one layer. Without `lookahead_hashes` the last matched block is dropped instead."""
+    config = object.__new__(SpeculativeConfig)
+    blank = {field.name: field.default for field in dataclasses.fields(SpeculativeConfig)}
+    config.__dict__.update(blank)
+    shape = SimpleNamespace(num_nextn_predict_layers=1, sample_from_anchor=True, model_type=method)
+    config.method = method
+    config.num_speculative_tokens = drafts
+    config.draft_model_config = SimpleNamespace(hf_config=shape, architectures=[])
+    config.disable_lookahead_block_hashes = not lookahead_hashes
+    return config
