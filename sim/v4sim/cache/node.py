@@ -14,8 +14,12 @@ class SpanNode:
 
     `locks` counts direct holders plus locked children, so a node is protected exactly while it is
     above zero. `access` is the tick of the last use of this node or, once its children are gone,
-    of anything below it.
+    of anything below it. `older` and `newer` are its neighbours among the nodes that hold a window
+    (`cache.windows`), and mean nothing while it holds none.
     """
+
+    older: SpanNode
+    newer: SpanNode
 
     __slots__ = (
         "access",
@@ -23,9 +27,10 @@ class SpanNode:
         "children",
         "end",
         "locks",
+        "newer",
+        "older",
         "parent",
         "start",
-        "swa_access",
         "swa_locks",
         "swa_start",
         "uid",
@@ -40,7 +45,6 @@ class SpanNode:
         self.locks = 0
         self.access = tick
         self.swa_start = end
-        self.swa_access = tick
         self.swa_locks = 0
         self.alive = True
 

@@ -3,13 +3,17 @@
 One tree belongs to one attention-DP rank (ranks do not share KV). Nodes are spans, not blocks, so
 a million-token session costs a handful of them. Invariants, checked by `cache.check`:
 
-* a resident node's parent is resident, and begins where its parent ends;
+* a resident node's parent is resident and ends where the node begins;
 * `kv_tokens` is the sum of node sizes, `protected_tokens` that of nodes with locks;
 * `swa_tokens` is the sum of what nodes hold of the sliding window.
 
 Eviction is least recently used, leaves only, in one of two grains: whole nodes (SGLang) or pages
 from a leaf's tail (vLLM, whose free list receives a request's blocks tail first). Recency is kept
 lazily: using a node uses all its ancestors, and that is applied when an ancestor becomes a leaf.
+
+vLLM does not merge what two calls computed alike: each keeps blocks of its own, and both leave in their
+turn. So in page grain the same content may lie in several nodes. Lookups follow one of them, the
+longest; the others wait in `_copies` for its end.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import heapq
 
 from v4sim.cache.node import SpanNode
+from v4sim.cache.windows import WindowList
 from v4sim.prefix import NO_PARENT, PrefixIndex
 
 
@@ -41,8 +46,9 @@ class SpanTree:
         self.evicted_tokens = 0
         self.swa_evicted_tokens = 0
         self._tails: dict[int, SpanNode] = {}
+        self._copies: dict[int, list[SpanNode]] = {}
         self._leaves: list[tuple[int, int, SpanNode]] = []
-        self._swa_lru: list[tuple[int, int, int, SpanNode]] = []
+        self._windows = WindowList()
         self._tick = 0
         self._sequence = 0
 
@@ -83,37 +89,31 @@ class SpanTree:
         """Mark `node` and all above it as just used, their sliding windows included.
 
         The history's recency of ancestors is implied; that of their windows is not, since an
-        ancestor can lose its window before its descendants do. At equal ticks the window nearest
-        the root goes first, as in SGLang: the tail of a session is what a resume needs.
+        ancestor can lose its window before its descendants do.
         """
         self._tick += 1
-        tick = self._tick
-        node.access = tick
-        above: SpanNode | None = node
-        while above is not None:
-            above.swa_access = tick
-            above = above.parent
+        node.access = self._tick
+        self._windows.use(node)
 
     def split(self, node: SpanNode, at: int) -> SpanNode:
         """Cut `node` at `at`; returns the upper part [start, at). `node` stays itself as the lower part."""
         upper = SpanNode(node.uid, node.start, at, node.parent, node.access)
         upper.children = 1
         upper.locks = 1 if node.locks else 0
-        upper.swa_access = node.swa_access
         upper.swa_start = min(node.swa_start, at)
+        if upper.swa_tokens:
+            self._windows.add_before(upper, node)
         # The page that a lock on the window protects lies at the node's end: the upper part is free of it.
         node.swa_start = max(node.swa_start, at)
         node.start = at
         node.parent = upper
-        if upper.swa_tokens:
-            self._push_swa(upper)
         return upper
 
     def lock(self, node: SpanNode) -> None:
         """Protect `node` and its ancestors from eviction, and the last page of window at its end."""
         node.swa_locks += 1
         if node.swa_locks == 1:
-            self._guard(node)
+            self.swa_protected_tokens += self._read_tokens(node)
         above: SpanNode | None = node
         while above is not None:
             above.locks += 1
@@ -136,22 +136,18 @@ class SpanTree:
         node.locks = 1  # held.locks stays: its direct holder becomes a locked child
         node.swa_locks = 1
         self.protected_tokens += upto - held.end
-        self._guard(node)
+        self.swa_protected_tokens += self._read_tokens(node)
         self._unguard(held)
         return node
 
-    def _guard(self, node: SpanNode) -> None:
-        """A call reads the window at the end of `node`: one page of it; the rest may be evicted."""
-        tokens, page = node.end - node.swa_start, self.page_tokens
-        self.swa_protected_tokens += min(tokens, page)
-        if tokens > page:
-            self._push_swa(node)
+    def _read_tokens(self, node: SpanNode) -> int:
+        """What a call that holds `node` reads of its window: one page at its end; the rest may be evicted."""
+        return min(node.end - node.swa_start, self.page_tokens)
 
     def _unguard(self, node: SpanNode) -> None:
         node.swa_locks -= 1
-        if node.swa_locks == 0 and node.swa_start < node.end:
-            self.swa_protected_tokens -= min(node.end - node.swa_start, self.page_tokens)
-            self._push_swa(node)
+        if node.swa_locks == 0:
+            self.swa_protected_tokens -= self._read_tokens(node)
 
     def unlock(self, node: SpanNode) -> None:
         self._unguard(node)
@@ -184,12 +180,16 @@ class SpanTree:
         added = 0
         node = below
         for owner, segment_end in self.prefixes.segments(uid, begin, upto):
-            if node is not below and node is not None and node.swa_tokens and not node.swa_locks:
-                self._push_swa(node)
             segment_start = max(begin, self.prefixes.start(owner))
             tail = self._tails.get(owner)
             if tail is not None and tail.end > segment_start:
-                node, segment_start = self._node_at(tail, min(segment_end, tail.end))
+                end = min(segment_end, tail.end)
+                if self.page_grain:
+                    node = self._copy(owner, segment_start, end, node, swa_from)
+                    added += end - segment_start
+                else:
+                    node = self._node_at(tail, end)
+                segment_start = end
             if segment_start < segment_end:
                 node = self._append(owner, segment_start, segment_end, node, swa_from)
                 added += segment_end - segment_start
@@ -200,26 +200,44 @@ class SpanTree:
             node.swa_start = max(node.start, swa_from)
             self.swa_tokens += node.swa_tokens
             if node.swa_locks:
-                self._guard(node)
-        node.swa_access = self._tick
+                self.swa_protected_tokens += self._read_tokens(node)
+            self._windows.add(node)
+        else:
+            self._windows.renew(node)
         return node, added
 
-    def _node_at(self, tail: SpanNode, end: int) -> tuple[SpanNode, int]:
+    def _node_at(self, tail: SpanNode, end: int) -> SpanNode:
         """The node of `tail`'s span that ends at `end`, split off if necessary."""
         node = tail
         while node.start >= end:
             assert node.parent is not None
             node = node.parent
-        return (node if node.end == end else self.split(node, end)), end
+        return node if node.end == end else self.split(node, end)
 
     def _append(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
+        node = self._add(uid, start, end, parent, swa_from)
+        if self.page_grain:
+            tail = self._tails.get(uid)
+            if tail is not None and tail is not parent:
+                self._copies.setdefault(uid, []).append(tail)  # `parent` is a copy of it
+        self._tails[uid] = node
+        return node
+
+    def _copy(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
+        """Content that is resident already, computed by another call for itself."""
+        node = self._add(uid, start, end, parent, swa_from)
+        self._copies.setdefault(uid, []).append(node)
+        return node
+
+    def _add(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
         if parent is not None:
             parent.children += 1
         node = SpanNode(uid, start, end, parent, self._tick)
         node.swa_start = min(max(start, swa_from), end)
-        self._tails[uid] = node
         self.kv_tokens += end - start
-        self.swa_tokens += end - node.swa_start
+        if node.swa_start < end:
+            self.swa_tokens += end - node.swa_start
+            self._windows.add(node)
         return node
 
     # -- eviction -------------------------------------------------------------------------------
@@ -253,15 +271,14 @@ class SpanTree:
         that a running call reads keeps its last page of window.
         """
         freed, page = 0, self.page_tokens
-        while freed < tokens and self._swa_lru:
-            access, _, _, node = heapq.heappop(self._swa_lru)
-            kept = page if node.swa_locks else 0
-            if not node.alive or node.swa_tokens <= kept:
-                continue
-            if node.swa_access != access:
-                self._push_swa(node)
-                continue
-            spare = node.swa_tokens - kept
+        for node in self._windows:
+            if freed >= tokens:
+                break
+            spare = node.end - node.swa_start
+            if node.swa_locks:
+                spare -= page
+                if spare <= 0:
+                    continue
             freed += spare
             if node.children == 0 and node.locks == 0 and not self.keeps_leaves:
                 self.evicted_tokens += node.tokens
@@ -269,46 +286,71 @@ class SpanTree:
             else:
                 self.swa_tokens -= spare
                 node.swa_start += spare
+                if node.swa_start == node.end:
+                    self._windows.remove(node)
         self.swa_evicted_tokens += freed
         return freed
 
     def _shorten(self, node: SpanNode, cut: int) -> int:
         """Drop the last `cut` tokens of a leaf; its window goes with them."""
-        self.swa_tokens -= node.swa_tokens
+        held = node.swa_tokens
         node.end -= cut
-        self.swa_tokens += max(0, node.end - node.swa_start)
         node.swa_start = min(node.swa_start, node.end)
+        self.swa_tokens += node.swa_tokens - held
+        if held and not node.swa_tokens:
+            self._windows.remove(node)
         self.kv_tokens -= cut
+        if node.uid in self._copies and self._tails[node.uid] is node:
+            self._follow(node.uid, node)
         return cut
 
     def _remove(self, node: SpanNode) -> None:
         node.alive = False
         self.kv_tokens -= node.tokens
-        self.swa_tokens -= node.swa_tokens
+        if node.swa_start < node.end:
+            self.swa_tokens -= node.swa_tokens
+            self._windows.remove(node)
         above = node.parent
-        if self._tails[node.uid] is node:
-            if above is not None and above.uid == node.uid:
-                self._tails[node.uid] = above
-            else:
-                del self._tails[node.uid]
+        before = above if above is not None and above.uid == node.uid else None
+        if node.uid in self._copies:
+            self._copies[node.uid] = [copy for copy in self._copies[node.uid] if copy is not node]
+            if self._tails[node.uid] is node:
+                self._follow(node.uid, before)
+            elif before is not None:
+                self._copies[node.uid].append(before)
+        elif before is not None:
+            self._tails[node.uid] = before
+        else:
+            del self._tails[node.uid]
         if above is not None:
             above.children -= 1
             above.access = max(above.access, node.access)
             if above.children == 0 and above.locks == 0:
                 self._push_leaf(above)
 
+    def _follow(self, uid: int, node: SpanNode | None) -> None:
+        """Let lookups of `uid` follow the longest that is left: `node`, or a copy."""
+        copies = self._copies.pop(uid)
+        if node is not None:
+            copies.insert(0, node)
+        if not copies:
+            del self._tails[uid]
+            return
+        longest = max(copies, key=lambda copy: copy.end)
+        self._tails[uid] = longest
+        rest = [copy for copy in copies if copy is not longest]
+        if rest:
+            self._copies[uid] = rest
+
     def _push_leaf(self, node: SpanNode) -> None:
         self._sequence += 1
         heapq.heappush(self._leaves, (node.access, self._sequence, node))
 
-    def _push_swa(self, node: SpanNode) -> None:
-        self._sequence += 1
-        heapq.heappush(self._swa_lru, (node.swa_access, node.end, self._sequence, node))
-
     def nodes(self) -> list[SpanNode]:
         """Every resident node, children before parents within a span; for checks and reports."""
         found: dict[int, SpanNode] = {}
-        for tail in self._tails.values():
+        copies = [copy for uid in sorted(self._copies) for copy in self._copies[uid]]
+        for tail in (*self._tails.values(), *copies):
             node: SpanNode | None = tail
             while node is not None and id(node) not in found:
                 found[id(node)] = node
