@@ -9,6 +9,9 @@ rewrites this Triton version's part of the table.
 The table holds registers, shared memory, tensor-memory columns and instruction counts per case and
 architecture. A covering run fails where a figure has grown by more than `GROWTH`. Nothing here says how
 fast a kernel is.
+
+A release may ship a disassembler that is older than its compiler (3.6 cannot read sm_103): name newer ones
+with TRITON_NVDISASM_PATH and TRITON_CUOBJDUMP_PATH, those of a newer Triton will do.
 """
 
 from __future__ import annotations
@@ -27,10 +30,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import triton
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from v4kernels import aot_case, aot_cases
+from v4kernels import aot_case, aot_cases, checks
 
 TABLE = Path(__file__).with_name("aot_table.json")
 GROWTH = 1.15
@@ -59,12 +63,16 @@ class AotError(Exception):
     """A case does not compile, or compiles to something the kernel must not be."""
 
 
-def _tool(name: str) -> str:
-    return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
-
-
-def _run(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def _listing(tool: str, option: str, cubin: str) -> str:
+    """What a tool that Triton ships, or that its environment names, says of a binary."""
+    program = getattr(knobs.nvidia, tool)
+    done = subprocess.run([program.path, option, cubin], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AotError(
+            f"{tool} {program.version} cannot read the binary ({' '.join(done.stderr.split())[:200]}): "
+            f"name a newer one with TRITON_{tool.upper()}_PATH"
+        )
+    return done.stdout
 
 
 def compile_case(case: aot_case.Case, arch: int) -> Code:
@@ -94,8 +102,11 @@ def compile_case(case: aot_case.Case, arch: int) -> Code:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        usage = re.search(r"REG:(\d+)", _run(_tool("cuobjdump"), "-res-usage", file.name))
-        opcodes = Counter(OPCODE.findall(_run(_tool("nvdisasm"), "-c", file.name)))
+        try:
+            usage = re.search(r"REG:(\d+)", _listing("cuobjdump", "-res-usage", file.name))
+            opcodes = Counter(OPCODE.findall(_listing("nvdisasm", "-c", file.name)))
+        except AotError as error:
+            raise AotError(f"{case.name} sm_{arch}: {error}") from error
     if usage is None or not opcodes:
         raise AotError(f"{case.name} sm_{arch}: the disassembler's output was not understood")
     code = Code(
@@ -137,10 +148,9 @@ def read_table() -> dict[str, dict[str, dict[str, int]]]:
 
 def too_old(case: aot_case.Case) -> bool:
     """True where this Triton release is declared unable to compile the case."""
-    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     kernel, variant = case.name.split("/")
     return any(
-        kernel == name and variant.startswith(prefix) and version < oldest
+        kernel == name and variant.startswith(prefix) and checks.triton_release() < oldest
         for (name, prefix), oldest in aot_cases.OLDEST_TRITON.items()
     )
 

@@ -9,8 +9,10 @@ from v4kernels.aot_case import ARCHS, BLACKWELL, BLACKWELL_ULTRA, HOPPER, NO_TEN
 from v4kernels.compressor import compress_kernel, store_states_kernel
 from v4kernels.gather import gather_kernel, translate_kernel
 from v4kernels.mhc import BLOCK_K as MHC_BLOCK_K
-from v4kernels.mhc import collapse_kernel, expand_kernel, mix_kernel
+from v4kernels.mhc import collapse_kernel, expand_kernel, mix_kernel, mix_stages
 from v4kernels.moe_grouped_gemm import ACTIVATIONS, BLOCK_K, BLOCK_OUT, grouped_gemm_kernel, swiglu_kernel
+from v4kernels.norm_rope import norm_rope_kernel
+from v4kernels.norm_rope import warps as norm_rope_warps
 from v4kernels.page_copy import copy_entries_kernel, copy_pages_kernel
 from v4kernels.shapes import HCA_COMPRESSOR, HEAD_DIM, INDEX_COMPRESSOR, SINKHORN_ITERATIONS, CompressorShape
 
@@ -132,6 +134,7 @@ def mhc_cases() -> Iterator[Case]:
             {"BLOCK_T": block_tokens, "BLOCK_K": MHC_BLOCK_K},
             dict.fromkeys(ARCHS, "tf32"),
             num_warps=8 if block_tokens == 64 else 4,
+            num_stages=mix_stages(block_tokens),
             covering=True,
             aligned=("width", "span"),
         )
@@ -148,6 +151,33 @@ def mhc_cases() -> Iterator[Case]:
     yield Case(
         expand_kernel, "1024", types, {"BLOCK": 1024}, NO_TENSOR_CORE, covering=True, aligned=("hidden",)
     )
+
+
+def norm_rope_cases() -> Iterator[Case]:
+    """Each step of a layer at each width that a model and a cut give it."""
+    types = {
+        **dict.fromkeys(("weight_ptr", "rope_ptr"), "*fp32"),
+        "x_ptr": "*bf16",
+        "position_ptr": "*i32",
+        "scale_ptr": "*u8",
+        **dict.fromkeys(("width", "heads"), "i32"),
+        "eps": "fp32",
+    }
+    steps = [("weighted", "none", True, block) for block in (1024, 2048, 4096, 8192)]
+    steps += [("none", "none", True, block) for block in (1024, 2048, 4096, 8192, 16_384)]
+    steps += [("weighted", "forward", True, 512), ("none", "forward", True, 128)]
+    steps += [("unit", "forward", False, 512), ("none", "back", False, 512)]
+    for norm, turn, quantise, block in steps:
+        yield Case(
+            norm_rope_kernel,
+            f"{norm}-{turn}-{'e4m3' if quantise else 'bf16'}-{block}",
+            {**types, "out_ptr": "*fp8e4nv" if quantise else "*bf16"},
+            {"NORM": norm, "TURN": turn, "QUANTISE": quantise, "BLOCK": block},
+            NO_TENSOR_CORE,
+            num_warps=norm_rope_warps(block),
+            covering=turn != "none" or block == 16_384,
+            aligned=("width",),
+        )
 
 
 def copy_cases() -> Iterator[Case]:

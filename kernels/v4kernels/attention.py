@@ -76,6 +76,11 @@ def default_form(device: torch.device) -> str:
     return "whole" if checks.capability(device) >= 100 else "halves"
 
 
+def stages(form: str) -> int:
+    """Blocks in flight: Triton 3.6 cannot pipeline the `whole` form (an assertion of its scheduler)."""
+    return 1 if form == "whole" and checks.triton_release() < (3, 7) else 2
+
+
 def default_splits(programs: int, blocks: int, sms: int) -> int:
     """Ranges per token, a power of two: fill the device, but give each range at least two blocks."""
     wanted = min(MAX_SPLITS, sms // max(1, programs), blocks // 2)
@@ -169,7 +174,7 @@ def launch(
         BLOCK_H=BLOCK_HEADS,
         BLOCK_N=block,
         num_warps=8,
-        num_stages=2,
+        num_stages=stages(form),
     )
     if splits > 1:
         combine_kernel[(tokens, heads // 8)](

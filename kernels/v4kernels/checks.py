@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import torch
+import triton
 from torch import Tensor
 
 
@@ -37,6 +38,12 @@ def choose(value: object, name: str, allowed: tuple[object, ...]) -> None:
 def interpreted() -> bool:
     """True where Triton's interpreter runs the kernels (on CPU tensors)."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def triton_release() -> tuple[int, int]:
+    """The installed Triton, as (3, 9)."""
+    major, minor = triton.__version__.split(".")[:2]
+    return int(major), int(minor)
 
 
 def num_sms(device: torch.device) -> int:

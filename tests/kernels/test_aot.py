@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+import triton
 
 from v4kernels import (
     aot_cases,
@@ -19,6 +20,7 @@ from v4kernels import (
     layouts,
     mhc,
     moe_grouped_gemm,
+    norm_rope,
     shapes,
     swa_attention,
     topk,
@@ -29,6 +31,7 @@ aot = pytest.importorskip("v4kernels.aot", reason="this Triton has no ahead-of-t
 
 CASES = {case.name: case for case in aot_cases.cases()}
 TABLE = aot.read_table()
+SCAN_KEYS = "fp8" if aot.too_old(CASES["index_scan/fp4-64h-1t"]) else "fp4"
 
 
 def test_names_are_unique():
@@ -74,10 +77,10 @@ def test_fp32_work_of_the_scan_is_in_the_code():
     A thread of the 128 owns one key on sm_100: 64 heads make 64 maxima and 64 multiply-adds (32 if
     packed in pairs).
     """
-    rows = TABLE.get("3.9.0")
+    rows = TABLE.get(triton.__version__)
     if rows is None:
-        pytest.skip("no table for Triton 3.9.0")
-    one, four = (rows[f"index_scan/fp4-64h-{t}t/sm_100"]["fp32_instructions"] for t in (1, 4))
+        pytest.skip(f"no table for Triton {triton.__version__}: make aot writes it")
+    one, four = (rows[f"index_scan/{SCAN_KEYS}-64h-{t}t/sm_100"]["fp32_instructions"] for t in (1, 4))
     assert one >= 64 + 32
     assert four >= 4 * (64 + 32)
 
@@ -86,7 +89,7 @@ def test_compiles_here():
     """A few of the covering set in a process without the interpreter; `python -m v4kernels.aot`
     compiles all of it."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    cases = ("index_scan/fp4-64h-1t", "halves/fp8_584-slots-64h-one", "grouped_gemm/fp8-16t")
+    cases = (f"index_scan/{SCAN_KEYS}-64h-1t", "halves/fp8_584-slots-64h-one", "grouped_gemm/fp8-16t")
     command = [sys.executable, "-m", "v4kernels.aot", "--arch", "90", "--arch", "100", "--jobs", "1"]
     for case in cases:
         command += ["--kernel", case]
@@ -223,6 +226,19 @@ def test_mhc_launches_have_cases(record, tokens):
     mhc.expand(x, out, post, comb)
     for name, seen in launches.items():
         assert_has_case(name, seen)
+
+
+@pytest.mark.parametrize("name", shapes.MODELS)
+def test_norm_rope_launches_have_cases(record, name):
+    launches = record(norm_rope, "norm_rope_kernel")
+    m = shapes.model(name)
+    for width in (m.hidden, m.q_lora_rank):
+        row = zeros(1, width, dtype=torch.bfloat16)
+        norm_rope.norm_rope(row, weight=torch.zeros(width), norm="weighted", quantise=True)
+    for tp in (1, 8):
+        row = zeros(1, m.o_groups // tp * m.o_lora_rank, dtype=torch.bfloat16)
+        norm_rope.norm_rope(row, quantise=True)
+    assert_has_case("norm_rope", launches)
 
 
 def test_fp4_is_refused_on_hopper(monkeypatch):
