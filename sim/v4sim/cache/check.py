@@ -25,3 +25,6 @@ def check_tree(tree: SpanTree) -> None:
             raise LawError(f"cache tree: {node!r} does not continue its parent {parent!r}")
         if not node.start <= node.swa_start <= node.end:
             raise LawError(f"cache tree: {node!r} holds a window outside itself")
+    linked = sorted(id(node) for node in tree.windows())
+    if linked != sorted(id(node) for node in nodes if node.swa_tokens):
+        raise LawError("cache tree: the nodes that hold a window are not the ones linked to lose it")

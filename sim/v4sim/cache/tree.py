@@ -346,6 +346,10 @@ class SpanTree:
         self._sequence += 1
         heapq.heappush(self._leaves, (node.access, self._sequence, node))
 
+    def windows(self) -> list[SpanNode]:
+        """Every node that holds some sliding window, the next to lose it first; for checks."""
+        return list(self._windows)
+
     def nodes(self) -> list[SpanNode]:
         """Every resident node, children before parents within a span; for checks and reports."""
         found: dict[int, SpanNode] = {}
