@@ -9,6 +9,7 @@ typer, and each subcommand loads the rest when it runs.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -31,6 +32,17 @@ class _Terminated(BaseException):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return the exit code."""
+    if argv is not None:
+        return _run(argv)
+    # A process that runs one command: its cycles, hardly any, end with it (commands that simulate again
+    # and again collect them), and at exit nobody need look for them.
+    gc.disable()
+    code = _run(None)
+    gc.freeze()
+    return code
+
+
+def _run(argv: list[str] | None) -> int:
     try:
         with _sigterm_unwinds():
             code = int(build_app()(args=argv, prog_name="v4sim", standalone_mode=False) or 0)

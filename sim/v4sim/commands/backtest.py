@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from v4sim.commands import talk
+from v4sim.commands.garbage import collected
 
 if TYPE_CHECKING:
     from v4sim.backtest.document import Backtest
 
 
+@collected()
 def backtest(
     targets: Annotated[
         str, typer.Argument(metavar="[TARGETS.json]", help="Measurements, schema 1 [those of the project].")

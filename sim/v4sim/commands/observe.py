@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from v4sim.commands import talk
+from v4sim.commands.garbage import collected
 
 if TYPE_CHECKING:
     from v4sim.config import Deployment
     from v4sim.cost.base import StepCost
 
 
+@collected()
 def observe(
     logs: Annotated[
         list[Path], typer.Argument(metavar="LOG...", help="Per-call logs, one JSON object a line.")

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 NO_FEASIBLE_ANSWER = 1
 
 
-@uncollected()
 def replay(
     trace: Trace,
     deployment: Deployed = None,
