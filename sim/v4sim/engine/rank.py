@@ -123,9 +123,15 @@ class Rank:
         outcome = Reservation.reserve(owner.pools, {"kv": kv_held, "swa": swa_need, "slots": 1})
         assert isinstance(outcome, Reservation)
         outcome.commit()
-        self.blocked.close(now_ns)
         call.kv_end = hit.tokens + kv_need
         call.swa_private = swa_need
+        self._enter(call, hit, now_ns)
+        owner.use(call.held)
+        return None
+
+    def _enter(self, call: Call, hit: Hit, now_ns: int) -> None:
+        """`call` has room: from here on it prefills behind its hit."""
+        self.blocked.close(now_ns)
         call.replay_tokens = hit.replay_tokens
         call.prefilled = hit.tokens
         if call.admit_ns < 0:
@@ -143,8 +149,6 @@ class Rank:
         self.prefilling.append(call)
         self.admitted.append(call)
         self.epoch += 1
-        owner.use(call.held)
-        return None
 
     def try_extend(self, call: Call, new_tokens: int, lookahead: int = 0) -> bool:
         """Pages for the next chunk of a call in prefill; False (nothing changed) parks it for this pass."""
@@ -287,22 +291,26 @@ class Rank:
 
     def _take_out(self, call: Call, lookahead_tokens: int, keep: bool, unknown_tokens: int = 0) -> None:
         if call.join_order > 0:
-            self.decoding.remove(call)
-            self.leave_decode(call, lookahead_tokens)
             content = call.context_at(self.clock) - unknown_tokens
-            if self.clock > call.clock0:
-                call.emit_ns = self.last_decode_ns  # its latest token; the next comes after a prefill
-            if call in self.fresh:
-                self.fresh.remove(call)
-            self.walked.append((call, self.clock))
-            call.generated = call.emitted_at(self.clock)
-            call.verify_steps += self.clock - call.clock0
+            self._stop_decode(call, lookahead_tokens)
         else:
             self.prefilling.remove(call)
             content = call.prefilled
         self.release(call, content, keep)
-        call.join_order = 0
         call.prefilled = call.replay_tokens = 0
+
+    def _stop_decode(self, call: Call, lookahead_tokens: int) -> None:
+        """`call` decodes no more for now; whoever takes it up again starts after what it has yielded."""
+        self.decoding.remove(call)
+        self.leave_decode(call, lookahead_tokens)
+        if self.clock > call.clock0:
+            call.emit_ns = self.last_decode_ns  # its latest token; the next comes after a prefill
+        if call in self.fresh:
+            self.fresh.remove(call)
+        self.walked.append((call, self.clock))
+        call.generated = call.emitted_at(self.clock)
+        call.verify_steps += self.clock - call.clock0
+        call.join_order = 0
 
     def drop_head(self, outcome: str, now_ns: int) -> Call:
         """Give up on the call at the head of the queue."""
