@@ -69,6 +69,11 @@ class Case(Protocol):
     copies: int
     copy_bytes: int
 
+    @property
+    def clock(self) -> Clock | None:
+        """Its own, where a launch is more than this process can time."""
+        ...
+
     def launch(self, copy: int) -> Any: ...
 
     def verify(self) -> str | None:

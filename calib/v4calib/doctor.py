@@ -78,14 +78,6 @@ def _operations(device: Device, models: tuple[str, ...]) -> list[Finding]:
         if possible < len(reasons):
             words += f"; {len(reasons) - possible} of {len(reasons)} points not: {why}"
         found.append(Finding(job.operation.name, possible > 0, words))
-    if device.facts.devices < 2:
-        found.append(
-            Finding(
-                "collectives",
-                False,
-                "need two GPUs or more; all-reduce and expert dispatch stay as published",
-            )
-        )
     return found
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from v4calib.draft import Draft
 from v4calib.errors import CalibError
 from v4calib.fits.bench import Bench
+from v4calib.fits.collectives import add_collectives
 from v4calib.fits.modules import add_modules
 from v4calib.fits.scan import add_grid, add_scan
 from v4calib.fits.tokens import add_links, add_tokens
@@ -60,6 +61,7 @@ def fit(header: Header, rows: Sequence[Row]) -> Fit:
         add_modules(draft, bench, name, _KEY)
         add_tokens(draft, bench, name, _KEY)
     add_links(draft, bench, _KEY)
+    add_collectives(draft, bench, _KEY)
     stand_in = facts.kind == "cpu"
     name = f"cpu-as-{facts.gpu}" if stand_in else f"{facts.gpu}-measured"
     words = (

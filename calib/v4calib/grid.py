@@ -74,6 +74,7 @@ class Grid:
     tokens: tuple[int, ...]
     tps: tuple[int, ...]
     link_bytes: tuple[int, ...]
+    message_bytes: tuple[int, ...]
     max_batch_context: int
     point_s: float  # time limit of one timing
     ci_goal: float  # relative half-width of its confidence interval
@@ -95,6 +96,7 @@ _QUICK = Grid(
     tokens=(1, 8, 32, 128, 512, 2048, 8192),
     tps=(1,),
     link_bytes=(1 << 20, 1 << 24, 1 << 28),
+    message_bytes=(1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 23, 1 << 26),
     max_batch_context=32 << 20,
     point_s=0.25,
     ci_goal=0.02,
@@ -109,6 +111,7 @@ _FULL = Grid(
     tokens=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
     tps=(1, 2, 4, 8),
     link_bytes=(1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30),
+    message_bytes=tuple(1 << n for n in range(12, 30)),
     max_batch_context=64 << 20,
     point_s=0.5,
     ci_goal=0.01,
@@ -123,6 +126,7 @@ _CPU = Grid(
     tokens=(1, 2, 4, 16),
     tps=(1, 4),
     link_bytes=(1 << 20, 1 << 22, 1 << 24),
+    message_bytes=(1 << 12, 1 << 16, 1 << 18, 1 << 20),
     max_batch_context=16_384,
     point_s=0.1,
     ci_goal=0.2,
@@ -167,7 +171,7 @@ def decode_points(operation: str, model: str, axes: Grid) -> list[Point]:
             for width in axes.widths:
                 if batch * context > axes.max_batch_context:
                     continue
-                held = _inner(axes.batches, batch) and _inner(axes.contexts, context)
+                held = inner(axes.batches, batch) and inner(axes.contexts, context)
                 sizes: Sizes = (("batch", batch), ("context", context), ("width", width), ("mix", "equal"))
                 points.append(Point(operation, model, sizes, held))
     for batch in axes.batches[1:]:
@@ -194,7 +198,7 @@ def chunk_points(operation: str, model: str, axes: Grid) -> list[Point]:
 def token_points(operation: str, model: str, axes: Grid, **fixed: int) -> list[Point]:
     """One axis of tokens; every third inner node is held out."""
     return [
-        Point(operation, model, (("tokens", t), *fixed.items()), _inner(axes.tokens, t)) for t in axes.tokens
+        Point(operation, model, (("tokens", t), *fixed.items()), inner(axes.tokens, t)) for t in axes.tokens
     ]
 
 
@@ -208,6 +212,7 @@ def entries_seen(new: int, past: int, ratio: int) -> int:
     return below(past + new) - below(past)
 
 
-def _inner(axis: tuple[int, ...], value: int) -> bool:
+def inner(axis: tuple[int, ...], value: int) -> bool:
+    """Every third inner point of an axis, which is held out."""
     i = axis.index(value)
     return i % 3 == 2 and i < len(axis) - 1

@@ -97,15 +97,18 @@ def _rows(
         case = device.case(operation, point)
     except Exception as error:  # out of memory, a launcher that refuses: a row, not the end of the run
         return nothing("failed", _words(error))
+    rows: list[Row] = []
     try:
         if point.key not in verified:  # once a process: the same kernel on the same tensors
             wrong = case.verify()
             if wrong is not None:
                 return nothing("wrong", wrong)
             verified.add(point.key)
-        return [_timed(device, operation, point, number, case, variant, budget) for variant in wanted]
-    except Exception as error:  # see above
-        return nothing("failed", _words(error))
+        for variant in wanted:
+            rows.append(_timed(device, operation, point, number, case, variant, budget))
+        return rows
+    except Exception as error:  # see above; variants that were timed before it are kept
+        return rows + nothing("failed", _words(error))
     finally:
         case.close()
 
@@ -120,7 +123,7 @@ def _timed(
     budget: Budget,
 ) -> Row:
     before = device.sensors()
-    timing = measure(device.clock, case, variant, budget)
+    timing = measure(case.clock or device.clock, case, variant, budget)
     after = device.sensors()
     flags = []
     if before.throttled or after.throttled:

@@ -2,9 +2,9 @@
 
 HBM bytes, matrix FLOPs in the format that the kernel multiplies in, and FP32 pipe instructions. For the
 index scan the third is the head sum: a ReLU and a multiply-add a head, query and key, which FP8 and FP4
-matrix units do not speed up. Host-link bytes are a fourth leg for page copies. Peaks are the data
-sheet's (a launch may not beat those), never what a run measured. Time that a launch takes at least, empty, is
-added before "under 1 %" is judged: a tiny launch is not a broken one.
+matrix units do not speed up. Page copies have the host link for a fourth leg, collectives NVLink one way
+for a fifth. Peaks are the data sheet's (a launch may not beat those), never what a run measured. Time that a
+launch takes at least, empty, is added before "under 1 %" is judged: a tiny launch is not a broken one.
 
 Leaves out L2: hot rows are held against the arithmetic legs alone.
 Units: bytes, FLOPs (two a multiply-add), FP32 lane instructions, microseconds.
@@ -33,6 +33,7 @@ class Work:
     matrix_flops: int = 0
     fp32_ops: int = 0
     link_bytes: int = 0
+    nvlink_bytes: int = 0
 
     @property
     def hbm_bytes(self) -> int:
@@ -49,6 +50,7 @@ class Rates:
     fp4_flops: float
     fp32_ops: float
     link_bytes: float
+    nvlink_bytes: float
 
     def matrix(self, fmt: str) -> float:
         return {"fp8": self.fp8_flops, "bf16": self.bf16_flops, "fp4": self.fp4_flops}[fmt]
@@ -66,6 +68,7 @@ def peaks(facts: DeviceFacts) -> Rates | None:
         fp4_flops=(spec.fp4_tflops or spec.fp8_tflops) * 1e6,
         fp32_ops=facts.sms * _LANES * _CLOCK_GHZ * 1e3,
         link_bytes=max(spec.host_link_gb_s * 1e3, _PCIE_BYTES_PER_US),
+        nvlink_bytes=spec.nvlink_gb_s * 1e3,
     )
 
 
@@ -76,6 +79,7 @@ def legs_us(work: Work, rates: Rates, fmt: str) -> dict[str, float]:
         "matrix": work.matrix_flops / rates.matrix(fmt),
         "fp32": work.fp32_ops / rates.fp32_ops,
         "link": work.link_bytes / rates.link_bytes,
+        "nvlink": work.nvlink_bytes / rates.nvlink_bytes,
     }
 
 

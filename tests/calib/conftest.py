@@ -81,6 +81,8 @@ def synthetic_us(operation: MeasuredOperation, point: Point) -> float:
         )
     if point.operation == "index_scan_prefill":
         return SCAN_FLOOR + SCAN_PAIR * point["new"] * (point["past"] + point["new"] / 2) / 4
+    if point.operation == "collective":
+        return 10.0 + operation.work(point).nvlink_bytes / 3e5
     if point.operation == "empty_launch":
         return 2.0
     if point.operation == "sparse_attention":
@@ -95,6 +97,7 @@ class FakeCase:
     fails: bool = False
     copies: int = 1
     copy_bytes: int = 0
+    clock: Any = None
     launches: list[int] = field(default_factory=list)
 
     def launch(self, copy: int) -> None:
@@ -188,6 +191,7 @@ def tiny_grid() -> Grid:
         tokens=(1, 8, 32, 128, 512, 8192),
         tps=(1,),
         link_bytes=(1 << 20, 1 << 24, 1 << 28),
+        message_bytes=(1 << 13, 1 << 16, 1 << 18, 1 << 26),
         max_batch_context=32 << 20,
         point_s=1.0,
         ci_goal=0.02,

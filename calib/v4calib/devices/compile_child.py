@@ -11,7 +11,7 @@ import sys
 from typing import IO
 
 from v4calib.grid import Point
-from v4calib.operations import operation
+from v4calib.operations import LaunchedOperation, operation
 
 
 def serve(requests: IO[str], replies: IO[str], device: str) -> None:
@@ -26,7 +26,9 @@ def serve(requests: IO[str], replies: IO[str], device: str) -> None:
 def attempt(name: str, point: Point, device: str) -> str | None:
     """Launch one point."""
     try:
-        case = operation(name).build(point, device, 1, kernels=True)
+        found = operation(name)
+        assert isinstance(found, LaunchedOperation)
+        case = found.build(point, device, 1, kernels=True)
         case.launch(0)
         if device == "cuda":
             import torch

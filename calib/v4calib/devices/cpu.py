@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from v4calib.device import EAGER_HOT, Case, Device, DeviceFacts, Variant
+from v4calib.devices.ranks import Ranks
 from v4calib.grid import Point
 from v4calib.nvml import Sensors, absent
+from v4calib.operations.base import LaunchedOperation
 
 if TYPE_CHECKING:
     from v4calib.operations.base import MeasuredOperation
@@ -42,6 +44,7 @@ class CpuDevice(Device):
         name = f"CPU ({platform.machine()}, one thread)"
         self.facts = DeviceFacts("cpu", name, gpu, 0, 0, 0, 0, 1, None, dict(libraries))
         self.clock = CpuClock()
+        self._ranks = Ranks("cpu")
 
     def variants(self, operation: MeasuredOperation, point: Point) -> tuple[Variant, ...]:
         return (EAGER_HOT,)
@@ -50,10 +53,12 @@ class CpuDevice(Device):
         return None
 
     def case(self, operation: MeasuredOperation, point: Point) -> Case:
+        if not isinstance(operation, LaunchedOperation):
+            return self._ranks.case(point)
         return operation.build(point, "cpu", 1, kernels=False)
 
     def sensors(self) -> Sensors:
         return absent("a CPU")
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._ranks.close()

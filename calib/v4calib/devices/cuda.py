@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from v4calib.device import EAGER_COLD, EAGER_HOT, GRAPH_COLD, GRAPH_HOT, Case, Device, DeviceFacts, Variant
 from v4calib.devices.compiler import Compiler
+from v4calib.devices.ranks import Ranks
 from v4calib.errors import CalibError
 from v4calib.grid import Point
 from v4calib.nvml import Sensors, open_nvml
-from v4calib.operations.base import L2_TIMES, copies_for
+from v4calib.operations.base import L2_TIMES, LaunchedOperation, copies_for
 
 if TYPE_CHECKING:
     from v4calib.operations.base import MeasuredOperation
@@ -147,11 +148,14 @@ class CudaDevice(Device):
         )
         self.clock = CudaClock(self.facts.l2_bytes)
         self._compiler = Compiler(compile_s)
+        self._ranks = Ranks("cuda")
 
     def variants(self, operation: MeasuredOperation, point: Point) -> tuple[Variant, ...]:
         size = operation.footprint_bytes(point)
         if operation.group == "links":
             return (EAGER_COLD,)
+        if operation.group == "ranks":
+            return GRAPH_HOT, EAGER_HOT
         out = [GRAPH_COLD]
         if size < self.facts.l2_bytes and not point.held_out:
             out.append(GRAPH_HOT)
@@ -164,6 +168,8 @@ class CudaDevice(Device):
 
     def case(self, operation: MeasuredOperation, point: Point) -> Case:
         self.clock.forget()
+        if not isinstance(operation, LaunchedOperation):
+            return self._ranks.case(point)
         free, _ = self._torch.cuda.mem_get_info()
         size = operation.footprint_bytes(point)
         if size > 0.8 * free:
@@ -175,3 +181,4 @@ class CudaDevice(Device):
 
     def close(self) -> None:
         self._compiler.close()
+        self._ranks.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from v4calib.errors import CalibError
 from v4calib.operations.attention import HcaDecode, HcaPrefill, SparseAttention
-from v4calib.operations.base import MeasuredOperation, TorchCase, copies_for
+from v4calib.operations.base import LaunchedOperation, MeasuredOperation, TorchCase, copies_for
 from v4calib.operations.ceilings import Copy, EmptyLaunch, MatrixProduct
+from v4calib.operations.collectives import Collective
 from v4calib.operations.compressor import Compressor
 from v4calib.operations.dense import LmHead, MtpProjection, Projections, SharedExpert
 from v4calib.operations.experts import RoutedExperts
@@ -14,7 +15,15 @@ from v4calib.operations.links import HostToDevice
 from v4calib.operations.mhc import Mhc
 from v4calib.operations.topk import TopK, TopKPrefill
 
-__all__ = ["OPERATIONS", "MeasuredOperation", "TorchCase", "copies_for", "operation", "select"]
+__all__ = [
+    "OPERATIONS",
+    "LaunchedOperation",
+    "MeasuredOperation",
+    "TorchCase",
+    "copies_for",
+    "operation",
+    "select",
+]
 
 _ALL: tuple[MeasuredOperation, ...] = (
     Copy(),
@@ -35,6 +44,7 @@ _ALL: tuple[MeasuredOperation, ...] = (
     RoutedExperts(),
     Mhc(),
     HostToDevice(),
+    Collective(),
 )
 OPERATIONS: dict[str, MeasuredOperation] = {op.name: op for op in _ALL}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points, entries_seen
-from v4calib.operations.base import MeasuredOperation, TorchCase
+from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.operations.tensors import filled_cache, sample, scattered_tables, worst
 from v4calib.roofline import Work
 from v4kernels.shapes import HEAD_DIM, WINDOW, model
@@ -35,7 +35,7 @@ def attention_work(heads: int, pairs: int, tokens: int, entry_bytes: int) -> Wor
     )
 
 
-class SparseAttention(MeasuredOperation):
+class SparseAttention(LaunchedOperation):
     """Window and selected entries, one row a query token."""
 
     name = "sparse_attention"
@@ -119,7 +119,7 @@ class SparseAttention(MeasuredOperation):
         return TorchCase(run, check if kernels else lambda: None, copies, self.footprint_bytes(point))
 
 
-class HcaDecode(MeasuredOperation):
+class HcaDecode(LaunchedOperation):
     """All C128 entries of every sequence."""
 
     name = "hca_attention"
@@ -152,7 +152,7 @@ class HcaDecode(MeasuredOperation):
         )
 
 
-class HcaPrefill(MeasuredOperation):
+class HcaPrefill(LaunchedOperation):
     """A chunk of new tokens over all entries of its past."""
 
     name = "hca_prefill"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from v4calib.device import DeviceFacts
+from v4calib.device import Clock, DeviceFacts
 from v4calib.grid import Grid, Point
 from v4calib.roofline import Work
 
@@ -30,6 +30,7 @@ class TorchCase:
     check: Callable[[], str | None]
     copies: int = 1
     copy_bytes: int = 0
+    clock: Clock | None = None
 
     def launch(self, copy: int) -> Any:
         return self.run(copy)
@@ -48,7 +49,7 @@ class MeasuredOperation(ABC):
     name: ClassVar[str]
     about: ClassVar[str]
     kernel: ClassVar[str]  # what is launched on a GPU
-    group: ClassVar[str] = "decode"  # decode | prefill | tokens | links: which fit takes it
+    group: ClassVar[str] = "decode"  # decode | prefill | tokens | links | ranks | ceiling: how it is timed
     needs_devices: ClassVar[int] = 1
     cpu: ClassVar[bool] = True  # has a meaning on a CPU
     compiles: ClassVar[bool] = True  # a Triton kernel, compiled in a child first
@@ -64,10 +65,6 @@ class MeasuredOperation(ABC):
     @abstractmethod
     def footprint_bytes(self, point: Point) -> int:
         """Bytes that one launch touches and another one may not."""
-
-    @abstractmethod
-    def build(self, point: Point, torch_device: str, copies: int, kernels: bool) -> TorchCase:
-        """Tensors and launches; `kernels`: the Triton launcher, else its reference."""
 
     def matrix_format(self, point: Point) -> str:
         """The format that the matrix leg is held against."""
@@ -92,6 +89,14 @@ class MeasuredOperation(ABC):
     def setup_s(self, point: Point) -> float:
         """Seconds to build and verify a case, for the plan."""
         return 0.3 + 3.0 * self.footprint_bytes(point) / 200e9
+
+
+class LaunchedOperation(MeasuredOperation):
+    """An operation that one process launches on one device."""
+
+    @abstractmethod
+    def build(self, point: Point, torch_device: str, copies: int, kernels: bool) -> TorchCase:
+        """Tensors and launches; `kernels`: the Triton launcher, else its reference."""
 
 
 def copies_for(footprint_bytes: int, l2_bytes: int, memory_bytes: int) -> int:

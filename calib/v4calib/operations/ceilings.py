@@ -8,11 +8,11 @@ is a one-element write: its graph time is device time, what eager adds is the co
 from __future__ import annotations
 
 from v4calib.grid import Grid, Point
-from v4calib.operations.base import MeasuredOperation, TorchCase
+from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.roofline import Work
 
 
-class Copy(MeasuredOperation):
+class Copy(LaunchedOperation):
     """Device to device."""
 
     name = "copy"
@@ -44,7 +44,7 @@ class Copy(MeasuredOperation):
         return TorchCase(lambda copy: target.copy_(source), check, 1, self.footprint_bytes(point))
 
 
-class MatrixProduct(MeasuredOperation):
+class MatrixProduct(LaunchedOperation):
     """A large BF16 product."""
 
     name = "matmul"
@@ -71,7 +71,7 @@ class MatrixProduct(MeasuredOperation):
         return TorchCase(lambda copy: a @ b, lambda: None, 1, self.footprint_bytes(point))
 
 
-class EmptyLaunch(MeasuredOperation):
+class EmptyLaunch(LaunchedOperation):
     """As little as a kernel can do."""
 
     name = "empty_launch"

@@ -7,7 +7,7 @@ Counts are the kernel's own.
 from __future__ import annotations
 
 from v4calib.grid import Grid, Point
-from v4calib.operations.base import MeasuredOperation, TorchCase
+from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.operations.tensors import worst
 from v4calib.roofline import Work
 from v4kernels.shapes import HCA_COMPRESSOR, HEAD_DIM, INDEX_COMPRESSOR, CompressorShape
@@ -23,7 +23,7 @@ _PAGE_ENTRIES = {"c4": 64, "index": 64, "c128": 2}
 _DECODE_TOKENS = 512
 
 
-class Compressor(MeasuredOperation):
+class Compressor(LaunchedOperation):
     """All three, by kind and phase."""
 
     name = "compressor"

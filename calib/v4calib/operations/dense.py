@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from v4calib.grid import Grid, Point, token_points
-from v4calib.operations.base import MeasuredOperation, TorchCase
+from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.roofline import Work
 from v4kernels.shapes import HEAD_DIM, INDEX_DIM, model
 
@@ -58,7 +58,7 @@ def layer_matrices(name: str, layer: str, tp: int) -> list[Matrix]:
     return matrices
 
 
-class Dense(MeasuredOperation):
+class Dense(LaunchedOperation):
     """Matrices over an axis of tokens."""
 
     kernel = "cuBLAS through torch"

@@ -14,7 +14,7 @@ from typing import Any
 
 from v4calib.device import DeviceFacts
 from v4calib.grid import Grid, Point, token_points
-from v4calib.operations.base import MeasuredOperation, TorchCase
+from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.operations.tensors import worst
 from v4calib.roofline import Work
 from v4kernels.shapes import model
@@ -50,7 +50,7 @@ def rank_counts(tokens: int, experts: int, active: int, ep: int) -> tuple[int, .
     return tuple(max((counts[r * each : (r + 1) * each] for r in range(ep)), key=sum))
 
 
-class RoutedExperts(MeasuredOperation):
+class RoutedExperts(LaunchedOperation):
     """The busiest rank's experts."""
 
     name = "experts"

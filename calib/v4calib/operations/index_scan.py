@@ -12,7 +12,7 @@ import math
 
 from v4calib.device import DeviceFacts
 from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points, entries_seen
-from v4calib.operations.base import MeasuredOperation, TorchCase
+from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.operations.tensors import filled_cache, sample, scattered_tables, worst
 from v4calib.roofline import Work
 from v4kernels.shapes import INDEX_DIM, MAX_VERIFY, model
@@ -33,7 +33,7 @@ def scan_work(entries: int, pairs: int, tokens: int, heads: int, dtype: str) -> 
     )
 
 
-class IndexScan(MeasuredOperation):
+class IndexScan(LaunchedOperation):
     """Decode batches."""
 
     name = "index_scan"
@@ -93,7 +93,7 @@ class IndexScan(MeasuredOperation):
         )
 
 
-class IndexScanPrefill(MeasuredOperation):
+class IndexScanPrefill(LaunchedOperation):
     """A chunk of new tokens on a past."""
 
     name = "index_scan_prefill"

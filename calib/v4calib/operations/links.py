@@ -7,7 +7,7 @@ eagerly (a launch is nothing beside a transfer of a megabyte). The host side is 
 from __future__ import annotations
 
 from v4calib.grid import Grid, Point
-from v4calib.operations.base import MeasuredOperation, TorchCase
+from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.operations.tensors import filled_cache
 from v4calib.roofline import Work
 
@@ -16,7 +16,7 @@ _PAGE_ENTRIES = 64
 WAYS = ("copy", "gather", "back")
 
 
-class HostToDevice(MeasuredOperation):
+class HostToDevice(LaunchedOperation):
     """Bytes over the link, by way."""
 
     name = "host_link"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from v4calib.grid import Grid, Point, token_points
-from v4calib.operations.base import MeasuredOperation, TorchCase
+from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.operations.tensors import worst
 from v4calib.roofline import Work
 from v4kernels.shapes import SINKHORN_ITERATIONS, STREAMS, model
@@ -11,7 +11,7 @@ from v4kernels.shapes import SINKHORN_ITERATIONS, STREAMS, model
 MIXES = 24
 
 
-class Mhc(MeasuredOperation):
+class Mhc(LaunchedOperation):
     """One collapse and one expansion."""
 
     name = "mhc"

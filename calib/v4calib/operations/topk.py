@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points
-from v4calib.operations.base import MeasuredOperation, TorchCase
+from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.operations.tensors import sample
 from v4calib.roofline import Work
 from v4kernels.shapes import model
@@ -22,7 +22,7 @@ def topk_work(lengths: list[int], k: int) -> Work:
     return Work(read_bytes=8 * sum(lengths), write_bytes=4 * k * len(lengths), fp32_ops=2 * 5 * sum(lengths))
 
 
-class TopK(MeasuredOperation):
+class TopK(LaunchedOperation):
     """Decode batches."""
 
     name = "topk"
@@ -52,7 +52,7 @@ class TopK(MeasuredOperation):
         return _case(point.model, lengths, torch_device, copies, kernels, self.footprint_bytes(point))
 
 
-class TopKPrefill(MeasuredOperation):
+class TopKPrefill(LaunchedOperation):
     """A chunk of new tokens on a past."""
 
     name = "topk_prefill"
