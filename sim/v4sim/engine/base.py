@@ -23,12 +23,16 @@ ENDLESS = 1 << 40
 
 
 class Chunk(NamedTuple):
-    """`new_tokens` of one call to compute on top of `past_tokens`; `last` samples a token."""
+    """`new_tokens` of one call to compute on top of `past_tokens`; `last` samples a token.
+
+    `padding` rows are computed with it and mean nothing.
+    """
 
     call: Call
     new_tokens: int
     past_tokens: int
     last: bool
+    padding: int = 0
 
 
 class Scheduler(Protocol):
@@ -60,8 +64,8 @@ class Scheduler(Protocol):
         ...
 
     @property
-    def unknown_tokens(self) -> int:
-        """Newest tokens of a call that cannot be cached when it leaves without a further step."""
+    def in_flight_tokens(self) -> int:
+        """Tokens per row of the step in flight, all taken as accepted when pages are counted; 0: none are."""
         ...
 
     @property

@@ -53,6 +53,7 @@ class Call:
         "outcome",
         "output_tokens",
         "overshot",
+        "padded",
         "phases",
         "prefilled",
         "priority",
@@ -132,6 +133,7 @@ class Call:
         self.replay_tokens = 0  # of the prefix, still to be computed again
         self.computed_tokens = 0
         self.recomputed_tokens = 0
+        self.padded = False  # its last prefill step was as wide as a verify step
         # Decode
         self.phases: NDArray[np.int64] | None = None
         self.starts: NDArray[np.int64] = _NO_STEPS
@@ -162,6 +164,17 @@ class Call:
     def context_at(self, clock: int) -> int:
         """Tokens in KV at this decode clock of its rank."""
         return self.prompt_tokens + self.emitted_at(clock) - 1
+
+    def held_context(self, clock: int, in_flight_tokens: int) -> int:
+        """Context from which pages are counted at this decode clock of its rank.
+
+        With tokens in flight it is the one before the step in flight, as if that accepted every draft.
+        """
+        if in_flight_tokens == 0:
+            return self.context_at(clock)
+        if clock > self.clock0:
+            return self.context_at(clock - 1) + in_flight_tokens
+        return self.context_at(clock) + (in_flight_tokens - 1 if self.padded else 0)
 
     def emitted_at(self, clock: int) -> int:
         """Output tokens that exist at this decode clock of its rank."""

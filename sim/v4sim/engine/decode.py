@@ -33,16 +33,20 @@ class WalkStore:
         self._live: dict[int, Call] = {}
         self._live_entries = 0
 
-    def put(self, call: Call) -> None:
-        """Store the contexts of `call.starts` and the final one; sets `call.offset`."""
-        size = call.num_steps + 1
+    def put(self, call: Call, before_tokens: int) -> None:
+        """Store the contexts of `call.starts` and the final one; sets `call.offset`.
+
+        The entry before them is what stands for the step before the first, `before_tokens` short of it.
+        """
+        size = call.num_steps + 2
         if self._used + size > self.flat.size:
             self._make_room(size)
-        begin, end = self._used, self._used + size
+        begin, end = self._used + 1, self._used + size
         flat = self.flat
         flat[begin : end - 1] = call.starts
         flat[end - 1] = call.output_tokens
         flat[begin:end] += call.prompt_tokens - 1
+        flat[begin - 1] = flat[begin] - before_tokens
         call.offset = begin
         self._used = end
         self._live[call.index] = call
@@ -50,7 +54,7 @@ class WalkStore:
 
     def drop(self, call: Call) -> None:
         del self._live[call.index]
-        self._live_entries -= call.num_steps + 1
+        self._live_entries -= call.num_steps + 2
 
     def _make_room(self, size: int) -> None:
         capacity = self.flat.size
@@ -59,9 +63,9 @@ class WalkStore:
         fresh = np.zeros(capacity, dtype=np.int64)
         used = 0
         for call in self._live.values():
-            length = call.num_steps + 1
-            fresh[used : used + length] = self.flat[call.offset : call.offset + length]
-            call.offset = used
+            length, begin = call.num_steps + 2, call.offset - 1
+            fresh[used : used + length] = self.flat[begin : begin + length]
+            call.offset = used + 1
             used += length
         self.flat = fresh
         self._used = used
@@ -112,6 +116,10 @@ class DecodeBatch:
     def ahead(self, steps: int) -> Int64s:
         """Contexts [rows, steps] before each of the next steps."""
         return self.store.flat.take(self._index[:, None] + _OFFSETS[:steps])
+
+    def before(self, steps: int) -> Int64s:
+        """Contexts [rows, steps] before the step that precedes each of the next steps."""
+        return self.store.flat.take(self._index[:, None] + (_OFFSETS[:steps] - 1))
 
     def now(self) -> Int64s:
         """Contexts [rows] before the next step."""

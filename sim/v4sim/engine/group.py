@@ -37,6 +37,9 @@ class Group:
         self.batch = DecodeBatch(self.store, len(self.ranks))
         self.width = spec.draft_tokens + 1
         self.lookahead = scheduler.decode_alloc_tokens(self.width)
+        self.in_flight = scheduler.in_flight_tokens
+        for rank in self.ranks:
+            rank.in_flight_tokens = self.in_flight
         self._spec = spec
         self._walks = walks
         self._full_width = self.width
@@ -62,17 +65,28 @@ class Group:
                 past = call.starts[: rank.clock - call.clock0]
                 self.store.drop(call)
                 self._walk(call, call.emitted_at(rank.clock), past)
-                self.store.put(call)
+                self._store(call)
                 rank.finishes.push(call)
 
+    def _store(self, call: Call) -> None:
+        self.store.put(call, 1 if call.padded else self.in_flight)
+
+    def held(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Contexts from which pages are counted, given those of the next steps ([rows] or [rows, steps])."""
+        if not self.in_flight:
+            return contexts
+        if contexts.ndim == 1:
+            return self.batch.before(1)[:, 0] + self.in_flight
+        return self.batch.before(contexts.shape[1]) + self.in_flight
+
     def pages_of(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Pages that a decode step at these contexts holds."""
+        """Pages that a decode step holds whose pages are counted from these contexts."""
         return (contexts + (self.lookahead + self.page_tokens - 1)) // self.page_tokens
 
     def begin_decode(self, rank: Rank, call: Call, now_ns: int) -> None:
         """A call that has its first token joins the decoding sequences of its rank."""
         self._walk(call, call.generated, None)
-        self.store.put(call)
+        self._store(call)
         rank.join_decode(call, now_ns)
         self._stale = True
 

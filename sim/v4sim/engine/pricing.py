@@ -209,9 +209,10 @@ class Pricer:
             if rows
         ):
             return steps
+        held = group.held(contexts[:, :steps])
         for rank in group.ranks:
             room = rank.owner.kv_available + rank.decode_alloc
-            needed = group.pages_of(contexts[batch.row_slice(rank.index), :steps]).sum(axis=0) * page
+            needed = group.pages_of(held[batch.row_slice(rank.index), :steps]).sum(axis=0) * page
             steps = max(1, min(steps, int(np.searchsorted(needed, room, side="right"))))
         return steps
 
@@ -251,7 +252,7 @@ class Pricer:
             tokens = 0
             prefill: tuple[tuple[int, int], ...] = ()
             if planned:
-                prefill = tuple([(new, past) for _, new, past, _ in planned])
+                prefill = tuple([(chunk.new_tokens + chunk.padding, chunk.past_tokens) for chunk in planned])
                 for new, _ in prefill:
                     tokens += new
             loads[index] = RankLoad(rows, context_sum, context_max, prefill)

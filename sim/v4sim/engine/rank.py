@@ -64,6 +64,7 @@ class Rank:
         self.choice_ns = 0  # when the batch that is being chosen begins
         self.share_ns = 0  # time attributed to one row that decoded since the start
         self.decode_alloc = 0  # Σ kv_end of decoding calls, as last allocated
+        self.in_flight_tokens = 0  # as the rules say
         self.epoch = 0
         self.blocked = BlockedLedger()
         self.finishes = FinishQueue()
@@ -237,7 +238,8 @@ class Rank:
         executed = min(self.clock - call.clock0, call.num_steps)
         if executed > 0:
             # Without a step since joining, what it holds is what its prefill allocated.
-            call.kv_end = self.pages(call.context_at(call.clock0 + executed - 1) + lookahead_tokens)
+            last = call.held_context(call.clock0 + executed - 1, self.in_flight_tokens)
+            call.kv_end = self.pages(last + lookahead_tokens)
         call.kv_peak_tokens = max(call.kv_peak_tokens, call.kv_end)
         call.share_ns += self.share_ns - call.share0_ns
         self.decode_alloc -= call.kv_end
@@ -271,10 +273,16 @@ class Rank:
         self.epoch += 1
 
     def retract(
-        self, call: Call, lookahead_tokens: int, *, keep: bool, to_front: bool, unknown_tokens: int = 0
+        self,
+        call: Call,
+        lookahead_tokens: int,
+        *,
+        keep: bool,
+        to_front: bool,
+        content_tokens: int | None = None,
     ) -> None:
-        """Take a running call out, to queue again; `keep` its pages but for its newest `unknown_tokens`."""
-        self._take_out(call, lookahead_tokens, keep, unknown_tokens)
+        """Take a running call out, to queue again; `keep` its pages, or of its first `content_tokens`."""
+        self._take_out(call, lookahead_tokens, keep, content_tokens)
         call.retractions += 1
         call.state = WAITING
         if to_front:
@@ -289,14 +297,16 @@ class Rank:
         call.state = FINISHED
         self.aborted.append(call)
 
-    def _take_out(self, call: Call, lookahead_tokens: int, keep: bool, unknown_tokens: int = 0) -> None:
+    def _take_out(
+        self, call: Call, lookahead_tokens: int, keep: bool, content_tokens: int | None = None
+    ) -> None:
         if call.join_order > 0:
-            content = call.context_at(self.clock) - unknown_tokens
+            content = call.context_at(self.clock)
             self._stop_decode(call, lookahead_tokens)
         else:
             self.prefilling.remove(call)
             content = call.prefilled
-        self.release(call, content, keep)
+        self.release(call, content if content_tokens is None else content_tokens, keep)
         call.prefilled = call.replay_tokens = 0
 
     def _stop_decode(self, call: Call, lookahead_tokens: int) -> None:

@@ -223,7 +223,7 @@ class Replica:
         page = group.page_tokens
         needs = [0] * len(self.ranks)
         if group.batch.calls:
-            needs = group.batch.per_rank_sum(group.pages_of(group.batch.now())).tolist()
+            needs = group.batch.per_rank_sum(group.pages_of(group.held(group.batch.now()))).tolist()
         for rank in ranks:
             needed = needs[rank.index] * page
             once_more = spent_growth(rank, group.lookahead) if rank.leaving else 0
@@ -235,7 +235,8 @@ class Replica:
                     self._results.report(rank, call, now)
                 rank.aborted.clear()
                 needed = sum(
-                    rank.pages(call.context_at(rank.clock) + group.lookahead) for call in rank.decoding
+                    rank.pages(call.held_context(rank.clock, group.in_flight) + group.lookahead)
+                    for call in rank.decoding
                 )
             if needed > rank.decode_alloc:
                 rank.set_decode_alloc(needed)

@@ -98,9 +98,9 @@ class Results:
                     probe.on_decode_block(
                         self._replica, begin, durations[alone:], block.parts_ns[:, alone:steps], batch.rows
                     )
+            self._hold_pages(steps, active, contexts)
             batch.advance(steps)
             batch.emit_ns[:] = now
-            self._hold_pages(steps, active, contexts)
         else:
             for rank in active:
                 batch.advance_rank(rank.index, steps)
@@ -135,13 +135,14 @@ class Results:
     def _hold_pages(self, steps: int, active: list[Rank], contexts: NDArray[np.int64]) -> None:
         """After a run of steps every row holds the pages that its last step needed."""
         group, batch = self._group, self._group.batch
+        contexts = group.held(contexts[:, :steps])
         pages = batch.per_rank_sum(group.pages_of(contexts[:, steps - 1]))
         held = (pages * group.page_tokens).tolist()
         for rank in active:
             grown = held[rank.index] - rank.decode_alloc
             if grown > rank.owner.kv.free:
                 # Something must be evicted on the way: take the growth as single steps would.
-                rows = contexts[batch.row_slice(rank.index), :steps]
+                rows = contexts[batch.row_slice(rank.index)]
                 for total in np.unique(group.pages_of(rows).sum(axis=0) * group.page_tokens).tolist():
                     if total > rank.decode_alloc:
                         rank.owner.make_kv_room(total - rank.decode_alloc)
@@ -229,9 +230,7 @@ class Results:
     def _release(self, rank: Rank, call: Call, now: int) -> None:
         scheduler = self._group.scheduler
         content = call.prompt_tokens + call.output_tokens - 1
-        if call.foreseen:
-            content -= scheduler.unknown_tokens
-        elif call.overshot and scheduler.keeps_last_token:
+        if call.overshot and not call.foreseen and scheduler.keeps_last_token:
             content += 1
         rank.release(call, content, keep=scheduler.keeps_output)
         for probe in self._replica.probes:

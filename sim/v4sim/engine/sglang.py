@@ -51,7 +51,7 @@ class SGLangRules:
     late_results: bool = True
     keeps_output: bool = True
     foresees_limits: bool = True
-    unknown_tokens: int = 0
+    in_flight_tokens: int = 0
     keeps_last_token: bool = True
 
     @property

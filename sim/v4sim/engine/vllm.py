@@ -87,7 +87,7 @@ class VLLMRules:
             rank.publish(call, call.prefilled + max(0, take - call.replay_tokens))
             budget -= take
         if rank.waiting and not memory.preempted:
-            self._admit(rank, chunks, budget, now_ns, visible_ns)
+            self._admit(rank, chunks, rows, budget, now_ns, visible_ns)
         return chunks
 
     def _cut(self, tokens: int, budget: int) -> int:
@@ -99,8 +99,11 @@ class VLLMRules:
     def _chunk(self, call: Call, take: int) -> Chunk:
         return Chunk(call, take, call.prefilled - call.replay_tokens, take == call.prefill_left)
 
-    def _admit(self, rank: Rank, chunks: list[Chunk], budget: int, now_ns: int, visible_ns: int) -> None:
+    def _admit(
+        self, rank: Rank, chunks: list[Chunk], rows: int, budget: int, now_ns: int, visible_ns: int
+    ) -> None:
         owner = rank.owner
+        continued = bool(chunks)
         while rank.waiting and rank.waiting[0].queued_ns <= visible_ns:
             call = self._head(rank, visible_ns)
             if budget <= 0:
@@ -110,10 +113,18 @@ class VLLMRules:
                 rank.block(call, "slots", now_ns)
                 return
             hit = self._match(rank, call)
-            call.held = owner.hold(hit)
             extend = call.prefill_target - hit.tokens + hit.replay_tokens
+            # Beside decodes alone, a newcomer with one token to compute becomes as wide as they are.
+            padding = 0
+            if extend == 1 and not continued and (rows or hit.tokens):
+                padding = self.draft_tokens
+            if padding >= budget:
+                rank.block(call, "budget", now_ns)
+                return
+            call.held = owner.hold(hit)
             take = self._cut(extend, budget)
-            upto = hit.tokens + take - hit.replay_tokens + self.draft_tokens
+            lookahead = self.draft_tokens + padding
+            upto = hit.tokens + take - hit.replay_tokens + lookahead
             if self.reserve_full_isl:
                 upto = max(upto, call.prefill_target)
             need = rank.pages(upto) - hit.tokens
@@ -122,7 +133,7 @@ class VLLMRules:
             if need + kept_free > owner.kv_available:
                 reason = "kv"
             else:
-                reason = rank.try_admit(call, hit, take, now_ns, lookahead=self.draft_tokens)
+                reason = rank.try_admit(call, hit, take, now_ns, lookahead=lookahead)
             if reason is not None:
                 owner.release(call.held)
                 call.held = None
@@ -130,9 +141,10 @@ class VLLMRules:
                 rank.block(call, reason, now_ns)
                 return
             rank.waiting.remove(call)
-            chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, take == extend))
+            call.padded = padding > 0
+            chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, take == extend, padding))
             rank.publish(call, call.prefilled + max(0, take - call.replay_tokens))
-            budget -= take
+            budget -= take + padding
 
     def _kept_free(self, rank: Rank) -> int:
         """Whole blocks, in tokens, that newcomers leave free; one more block exists and holds nothing."""
@@ -161,13 +173,24 @@ class VLLMRules:
     def _preempt(self, rank: Rank, victim: Call) -> None:
         self.memory(rank).preempted = True
         rank.retract(
-            victim, self.decode_alloc_tokens(1), keep=True, to_front=True, unknown_tokens=self.unknown_tokens
+            victim,
+            self.decode_alloc_tokens(1),
+            keep=True,
+            to_front=True,
+            content_tokens=self._hashed_tokens(rank, victim),
         )
 
+    def _hashed_tokens(self, rank: Rank, call: Call) -> int:
+        """What stays of a call that is preempted: tokens of the step in flight have no ids yet."""
+        if call.join_order == 0:
+            return call.prefilled
+        if not self.late_results:
+            return call.context_at(rank.clock)
+        return call.context_at(max(call.clock0, rank.clock - 1))
+
     @property
-    def unknown_tokens(self) -> int:
-        """Blocks are hashed when a step is scheduled; ahead of its results the newest token has no id yet."""
-        return 1 if self.late_results else 0
+    def in_flight_tokens(self) -> int:
+        return 1 + self.draft_tokens if self.late_results and self.draft_tokens else 0
 
     def chunks_ahead(self, rank: Rank, chunk: Chunk) -> int:
         return 0  # a step of vLLM may always take in somebody else as well

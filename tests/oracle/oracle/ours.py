@@ -217,7 +217,7 @@ class World:
 
     def note(self, load: RankLoad, width: int) -> None:
         rank = self.rank
-        rows = [[chunk.call.index, chunk.new_tokens] for chunk in self.rules.chunks]
+        rows = [[chunk.call.index, chunk.new_tokens + chunk.padding] for chunk in self.rules.chunks]
         if load.rows:
             rows += [[call.index, width] for call in (*rank.decoding, *spent(rank))]
         self.rules.chunks = []  # the rules are not asked again while nobody waits or prefills
