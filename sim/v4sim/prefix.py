@@ -3,7 +3,9 @@
 A call's content is its prompt followed by its output. A trace states for each call which earlier
 call it extends and for how many tokens, so all content forms a tree: each call adds one *own span*
 that hangs off another call's content at some length. A cache that holds pages can share whole
-pages only, hence every span starts at the page below the first token that differs.
+pages only, hence every span starts at the page below the first token that differs. Where an engine tells
+pages apart by some tokens after them as well (vLLM with MTP layers, which read one ahead), it starts at
+the page whose tokens after it are still the same.
 
 Content ids (`uid`): the trace row for the first copy of a session, `row + copy · stride` for later
 copies, and one id per group for the common prefix of that group's roots, which all copies share.
@@ -26,21 +28,22 @@ NO_PARENT = -1
 class PrefixIndex:
     """Parent and start of every own span, floored to pages of `page_tokens`.
 
+    Pages are alike if they and the `lookahead_tokens` after them are.
     `parent(uid)` is `NO_PARENT` where the content shares nothing. Law: start(uid) is a multiple
     of the page and lies strictly above the start of its parent, so climbing always ends.
     """
 
-    def __init__(self, table: TraceTable, page_tokens: int) -> None:
+    def __init__(self, table: TraceTable, page_tokens: int, lookahead_tokens: int = 0) -> None:
         self.page_tokens = page_tokens
         rows = table.n
         groups = len(table.group_names)
         self.stride = rows + groups
         self._num_rows = rows
         shared = table.shared_tokens + table.shared_output_tokens
-        start = (shared // page_tokens) * page_tokens
+        start = np.maximum(0, shared - lookahead_tokens) // page_tokens * page_tokens
         parent = table.parent.astype(np.int64).copy()
         in_group = (parent < 0) & (table.group >= 0)
-        group_start = (table.group_tokens // page_tokens) * page_tokens
+        group_start = np.maximum(0, table.group_tokens - lookahead_tokens) // page_tokens * page_tokens
         start[in_group] = group_start[in_group]
         parent[in_group] = rows + table.group[in_group]
         parent[start == 0] = NO_PARENT

@@ -88,7 +88,7 @@ def run(
     options, notes = workload.settled(table, ranks_per_replica * deployment.parallel.replicas)
 
     env = simpy.Environment(initial_time=0)
-    prefixes = PrefixIndex(table, engine.page_tokens)
+    prefixes = PrefixIndex(table, engine.page_tokens, limits.hash_lookahead_tokens)
     acceptance, policy = _speculation(deployment, seed)
     walks = Walks(acceptance, table, prefixes.stride) if acceptance is not None else None
     scheduler = make_scheduler(deployment, limits, spec)

@@ -23,7 +23,7 @@ REFUSED = [
     ("4xH200 V4-Flash TP4", ["model.weights=fp4", "parallel.ep=4"], "Marlin W4A16, which knows TP only"),
     (DEFAULT_PRESET, ["engine.engram=host"], "has no n-gram tables"),
     (DEFAULT_PRESET, ["engine.version=0.4.1"], "written for 0.5.15"),
-    (VLLM, ["engine.version=0.8"], "0.29 and 0.25"),
+    (VLLM, ["engine.version=0.8"], "0.33 and 0.29 and 0.25"),
     (VLLM, ["engine.schedule_policy=lpm"], "does not exist in vllm"),
     (DEFAULT_PRESET, ["engine.schedule_policy=lpm", "engine.prefix_cache=false"], "falls back to fcfs"),
     (DEFAULT_PRESET, ["engine.strip_output_cache=true", "engine.prefix_cache=false"], "no effect without"),

@@ -181,7 +181,8 @@ def _engine(text: str, assumed: list[str]) -> tuple[str, str | None]:
         if found is None:
             assumed.append(f"the rules of vllm 0.25 for {text!r}")
             return kind, "0.25"
-        version = "0.29" if (int(found[1]), int(found[2])) >= (0, 29) else "0.25"
+        given = int(found[1]), int(found[2])
+        version = "0.33" if given >= (0, 33) else "0.29" if given >= (0, 29) else "0.25"
         if f"{found[1]}.{found[2]}" != version:
             assumed.append(f"the rules of vllm {version} for {text!r}")
         return kind, version

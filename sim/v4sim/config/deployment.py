@@ -11,8 +11,8 @@ the engine that has no such thing, or whose switch is off, is refused (`v4sim.co
 hardware.h2d_gb_s and host_memory_gib (no host tier reads them yet) and documented options that are not
 modelled (`UNMODELLED`): nothing is read and ignored.
 
-Units are in the names. Rules and defaults are those of SGLang 0.5.15 and vLLM 0.29 (0.25 where the version
-says so).
+Units are in the names. Rules and defaults are those of SGLang 0.5.15 and vLLM 0.33 (0.29 or 0.25 where the
+version says so).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class EngineSection(Section):
     """Options of the serving engine, named after what they do."""
 
     kind: EngineKind = "sglang"
-    version: str | None = None  # sglang 0.5.15; vllm 0.29 or 0.25
+    version: str | None = None  # sglang 0.5.15; vllm 0.33, 0.29 or 0.25
 
     # Memory and cache
     page_tokens: int = Field(default=256, ge=128)

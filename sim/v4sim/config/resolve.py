@@ -34,6 +34,8 @@ class RankLimits:
     conservativeness: float
     graph_max_bs: int
     draft_tokens: int
+    drops_last_block: bool = False  # of a hit, for the draft layers
+    hash_lookahead_tokens: int = 0  # after each block, of which its draft KV depends
 
 
 def sglang_chunk_tokens(memory_mib: float) -> int:
@@ -101,7 +103,7 @@ def resolve(deployment: Deployment) -> Deployment:
     )
     weights = model.weights or ("fp4" if device.fp4_tflops else "fp8")
 
-    version = engine.version or ("0.5.15" if sglang else "0.29")
+    version = engine.version or ("0.5.15" if sglang else "0.33")
     engine_values: dict[str, Any] = {
         "version": version,
         "moe_backend": _moe_backend(deployment, weights)
@@ -154,6 +156,9 @@ def rank_limits(deployment: Deployment) -> RankLimits:
     draft = resolved.verify_width - 1
     assert engine.cuda_graph_max_bs is not None
     if engine.kind == "vllm":
+        # MTP layers read the token after the one they stand at; V4 has one of them.
+        mtp = resolved.speculation.kind == "mtp"
+        old = engine.version in ("0.29", "0.25")
         return RankLimits(
             page_tokens=engine.page_tokens,
             chunk_tokens=engine.max_batched_tokens,
@@ -162,6 +167,8 @@ def rank_limits(deployment: Deployment) -> RankLimits:
             conservativeness=0.0,
             graph_max_bs=engine.cuda_graph_max_bs,
             draft_tokens=draft,
+            drops_last_block=mtp and old,
+            hash_lookahead_tokens=1 if mtp and not old else 0,
         )
     assert engine.chunked_prefill_tokens is not None
     assert engine.max_running is not None

@@ -55,6 +55,8 @@ def _vllm(deployment: Deployment, limits: RankLimits, spec: ModelSpec) -> Schedu
         reserve_full_isl=engine.reserve_full_isl,
         watermark=engine.watermark,
         draft_tokens=limits.draft_tokens,
+        drops_last_block=limits.drops_last_block,
+        hash_lookahead_tokens=limits.hash_lookahead_tokens,
         late_results=engine.async_scheduling,
         keeps_output=not engine.strip_output_cache,
     )

@@ -1,6 +1,6 @@
 """vLLM V1's rules for one DP rank: one token budget for decodes and prefill chunks together.
 
-After vLLM 0.29 (`v1/core/sched/scheduler.py`, `kv_cache_manager.py`), as restated in DECISIONS.md.
+After vLLM 0.33 (`v1/core/sched/scheduler.py`, `kv_cache_manager.py`), as restated in DECISIONS.md.
 Running calls first, in order of admission; then the queue, head of line, while the budget lasts. A
 newcomer enters only if its whole prompt fits the free blocks (`reserve_full_isl`); output is not
 reserved for, a shortage preempts the newest call, which goes back to the head of the queue and
@@ -41,6 +41,8 @@ class VLLMRules:
     reserve_full_isl: bool
     watermark: float
     draft_tokens: int
+    drops_last_block: bool = False  # the draft layers cannot use the last matched block
+    hash_lookahead_tokens: int = 0  # or each block is told apart by the tokens after it that they read
     mixes: bool = True
     late_results: bool = True
     reorders: bool = False
@@ -48,7 +50,11 @@ class VLLMRules:
     keeps_output: bool = True
     foresees_limits: bool = True
     keeps_last_token: bool = False
-    publishes_late: bool = False  # blocks are hashed as soon as they are allocated
+
+    @property
+    def publishes_late(self) -> bool:
+        """Blocks are hashed as soon as they are allocated, but for those whose next token is unknown."""
+        return self.late_results and self.hash_lookahead_tokens > 0
 
     def memory(self, rank: Rank) -> Memory:
         if rank.memory is None:
@@ -84,11 +90,16 @@ class VLLMRules:
             if call not in rank.prefilling:
                 break
             chunks.append(self._chunk(call, take))
-            rank.publish(call, call.prefilled + max(0, take - call.replay_tokens))
+            self._publish(rank, call, take)
             budget -= take
         if rank.waiting and not memory.preempted:
             self._admit(rank, chunks, rows, budget, now_ns, visible_ns)
         return chunks
+
+    def _publish(self, rank: Rank, call: Call, take: int) -> None:
+        """Blocks can be hit from the moment at which the step that computes them is planned."""
+        hashed = call.prefill_target - self.hash_lookahead_tokens
+        rank.publish(call, min(call.prefilled + max(0, take - call.replay_tokens), hashed))
 
     def _cut(self, tokens: int, budget: int) -> int:
         threshold = self.long_prefill_token_threshold
@@ -143,7 +154,7 @@ class VLLMRules:
             rank.waiting.remove(call)
             call.padded = padding > 0
             chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, take == extend, padding))
-            rank.publish(call, call.prefilled + max(0, take - call.replay_tokens))
+            self._publish(rank, call, take)
             budget -= take + padding
 
     def _kept_free(self, rank: Rank) -> int:
@@ -152,9 +163,9 @@ class VLLMRules:
         return int(self.watermark * (rank.owner.kv.capacity // page + 1)) * page
 
     def _match(self, rank: Rank, call: Call) -> Hit:
-        """The draft layers cannot use the last matched block, and all groups must agree on one length."""
+        """Every token but the last may be taken from the cache."""
         hit = rank.owner.match(call.uid, call.prefill_target - 1)
-        if self.draft_tokens and hit.tokens:
+        if self.drops_last_block and hit.tokens:
             hit = rank.owner.match(call.uid, hit.tokens - self.page_tokens)
         return hit
 
@@ -186,7 +197,9 @@ class VLLMRules:
             return call.prefilled
         if not self.late_results:
             return call.context_at(rank.clock)
-        return call.context_at(max(call.clock0, rank.clock - 1))
+        if rank.clock > call.clock0:
+            return call.context_at(rank.clock - 1)
+        return call.context_at(rank.clock) - self.hash_lookahead_tokens
 
     @property
     def in_flight_tokens(self) -> int:

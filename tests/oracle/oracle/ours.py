@@ -145,8 +145,9 @@ class World:
         calls = script.calls
         table = _table(script)
         page = options["page_tokens"]
-        prefixes = PrefixIndex(table, page)  # type: ignore[arg-type]
         vllm = script.engine == "vllm"
+        ahead = _hash_lookahead(options) if vllm else 0
+        prefixes = PrefixIndex(table, page, ahead)  # type: ignore[arg-type]
         window = options.get("window_tokens", 0)
         owner = CacheOwner(
             SpanTree(prefixes, page_grain=vllm),
@@ -267,8 +268,18 @@ def _vllm(options: dict[str, Any]) -> Scheduler:
         reserve_full_isl=options.get("reserve_full_isl", True),
         watermark=options.get("watermark", 0.0),
         draft_tokens=options.get("draft_tokens", 0),
+        drops_last_block=_mtp(options) and not _hash_lookahead(options),
+        hash_lookahead_tokens=_hash_lookahead(options),
         late_results=options.get("async_scheduling", False),
     )
+
+
+def _mtp(options: dict[str, Any]) -> bool:
+    return options.get("draft_tokens", 0) > 0 and options.get("speculation", "mtp") == "mtp"
+
+
+def _hash_lookahead(options: dict[str, Any]) -> int:
+    return 1 if _mtp(options) and options.get("lookahead_hashes", True) else 0
 
 
 def _sglang(options: dict[str, Any]) -> Scheduler:
