@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -33,12 +35,26 @@ class Probe:
         """One step that was priced alone; `work` is (decode rows, prefill tokens) per rank."""
 
     def on_decode_block(
-        self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
+        self,
+        replica: Replica,
+        start_ns: int,
+        ends_ns: Int64s,
+        durations_ns: Int64s,
+        parts_ns: Int64s,
+        rows: list[int],
     ) -> None:
-        """Consecutive decode steps: how long each took [k], its parts [PARTS, k], and rows per rank."""
+        """Consecutive decode steps: when each ended and how long it took [k], its parts [PARTS, k], and
+        rows per rank."""
 
-    def on_tokens(self, gaps_ns: Int64s, durations_ns: Int64s, contexts: Int64s, width: int) -> None:
-        """Bursts of tokens as clients see them, of every sequence that decoded.
+    def on_tokens(
+        self,
+        ends_ns: Sequence[int] | Int64s,
+        gaps_ns: Int64s,
+        durations_ns: Int64s,
+        contexts: Int64s,
+        width: int,
+    ) -> None:
+        """Bursts of tokens as clients see them at `ends_ns` [k], of every sequence that decoded.
 
         `gaps_ns` [rows]: time from each sequence's previous burst to the first of these;
         `durations_ns` [k − 1]: the later steps, in each of which every sequence has a burst.

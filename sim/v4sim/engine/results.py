@@ -78,12 +78,13 @@ class Results:
         group, batch, steps = self._group, self._group.batch, block.steps
         if block.parts_ns is None:
             durations = np.array([now - block.start_ns], dtype=np.int64)
-            contexts = batch.ahead(2)
+            contexts, ends = batch.ahead(2), np.array([now], dtype=np.int64)
         else:
             assert block.contexts is not None
             assert block.durations_ns is not None
-            durations, contexts = block.durations_ns[:steps], block.contexts
-        self._tell_tokens(block, active, rows, durations, contexts)
+            assert isinstance(block.ends_ns, np.ndarray)
+            durations, contexts, ends = block.durations_ns[:steps], block.contexts, block.ends_ns[:steps]
+        self._tell_tokens(block, active, rows, ends, durations, contexts)
         share = int(np.add.reduce(durations * group.width // weight))
         for rank in active:
             rank.clock += steps
@@ -93,11 +94,12 @@ class Results:
         if block.parts_ns is not None:
             alone = 0 if block.first_parts_ns is None else 1
             if steps > alone:
-                begin = int(block.ends_ns[0]) if alone else block.start_ns
+                begin = int(ends[0]) if alone else block.start_ns
+                if alone:
+                    ends, durations = ends[1:], durations[1:]
+                parts = block.parts_ns[:, alone:steps]
                 for probe in self._replica.probes:
-                    probe.on_decode_block(
-                        self._replica, begin, durations[alone:], block.parts_ns[:, alone:steps], batch.rows
-                    )
+                    probe.on_decode_block(self._replica, begin, ends, durations, parts, batch.rows)
             self._hold_pages(steps, active, contexts)
             batch.advance(steps)
             batch.emit_ns[:] = now
@@ -119,6 +121,7 @@ class Results:
         block: Block,
         active: list[Rank],
         rows: int,
+        ends: NDArray[np.int64],
         durations: NDArray[np.int64],
         contexts: NDArray[np.int64],
     ) -> None:
@@ -129,8 +132,9 @@ class Results:
             slices = [batch.row_slice(rank.index) for rank in active]
             keep = np.concatenate([np.arange(s.start, s.stop) for s in slices])
             gaps, contexts = gaps[keep], contexts[keep]
+        later = durations[1:]
         for probe in self._replica.probes:
-            probe.on_tokens(gaps, durations[1:], contexts, self._group.width)
+            probe.on_tokens(ends, gaps, later, contexts, self._group.width)
 
     def _hold_pages(self, steps: int, active: list[Rank], contexts: NDArray[np.int64]) -> None:
         """After a run of steps every row holds the pages that its last step needed."""
@@ -197,7 +201,7 @@ class Results:
             # It was retracted: its client has waited since the token before.
             gap = np.array([now - call.emit_ns], dtype=np.int64)
             for probe in self._replica.probes:
-                probe.on_tokens(gap, _NOTHING, _ONE_TOKEN, self._group.width)
+                probe.on_tokens([now], gap, _NOTHING, _ONE_TOKEN, self._group.width)
         call.generated += 1
         if call.generated >= call.output_tokens:
             rank.prefilling.remove(call)

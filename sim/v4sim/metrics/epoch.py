@@ -53,13 +53,20 @@ class Epoch:
         self.busy = np.zeros((replicas, ranks), dtype=np.int64)
         self.mixed = [0, 0]
         self.histograms: dict[str, list[_Used]] = {name: [] for name in HISTOGRAMS}
-        # Not added up yet: single steps (replica, kind, parts, work), blocks (replica, parts, rows), tokens.
+        # Not added up yet: single steps (replica, kind, parts, work), blocks (replica, parts, rows), bursts.
         self.singles: list[tuple[int, int, list[int], list[tuple[int, int]]]] = []
         self.blocks: list[tuple[int, Int64s, list[int]]] = []
         self.burst: _Weighted = []
-        self.divided: _Weighted = []
         self.both: _Weighted = []
+        self.firsts: list[tuple[Int64s, Int64s]] = []  # time and tokens of bursts
+        self._later: list[_Weighted] = []  # by size − 1: times of bursts of so many tokens, and their number
         self.size = 0
+
+    def later(self, size: int) -> _Weighted:
+        """Where bursts of `size` tokens in steps of a common duration are collected."""
+        while len(self._later) < size:
+            self._later.append([])
+        return self._later[size - 1]
 
     def fold(self) -> None:
         """Add up what was collected."""
@@ -67,11 +74,27 @@ class Epoch:
             self._fold_singles()
         if self.blocks:
             self._fold_blocks()
-        for name, values in (("burst", self.burst), ("divided", self.divided), ("both", self.both)):
+        for name, values in (("burst", self.burst), ("divided", self._divided()), ("both", self.both)):
             if values:
                 self._store(name, values)
                 values.clear()
         self.size = 0
+
+    def _divided(self) -> _Weighted:
+        """Per token of a burst, its share of the burst's time."""
+        divided: _Weighted = []
+        if self.firsts:
+            gaps = np.concatenate([gaps for gaps, _ in self.firsts])
+            tokens = np.concatenate([tokens for _, tokens in self.firsts])
+            divided.append((gaps // tokens, tokens))
+            self.firsts.clear()
+        for size, bursts in enumerate(self._later, 1):
+            if bursts:
+                durations = np.concatenate([durations for durations, _ in bursts])
+                counts = np.concatenate([counts for _, counts in bursts])
+                divided.append((durations // size, counts * size))
+                bursts.clear()
+        return divided
 
     def _store(self, name: str, weighted: _Weighted) -> None:
         histogram = Sums()

@@ -12,6 +12,7 @@ Units: integer nanoseconds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,8 +50,8 @@ def epoch_start(number: int) -> int:
     return (number - (shift << _MANTISSA_BITS)) << (shift + _WIDTH_BITS)
 
 
-def _numbers(ends_ns: Int64s) -> Int64s:
-    return np.array([epoch_number(end) for end in ends_ns.tolist()], dtype=np.int64)
+def _numbers(ends_ns: Sequence[int] | Int64s) -> Int64s:
+    return np.array([epoch_number(int(end)) for end in ends_ns], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,6 @@ class EpochRecorder(Probe):
     def __init__(self, replicas: int, ranks_per_replica: int) -> None:
         self._shape = (replicas, ranks_per_replica)
         self._epochs: dict[int, Epoch] = {}
-        self._replica: Replica | None = None
         self._run_end_ns = 0
 
     # -- what the engine says -----------------------------------------------------------------------
@@ -90,19 +90,22 @@ class EpochRecorder(Probe):
         kind: str,
         work: list[tuple[int, int]],
     ) -> None:
-        self._replica = replica
         end_ns = start_ns + duration_ns
         epoch = self._epoch(epoch_number(end_ns))
         epoch.singles.append((replica.number, _KIND[kind], parts_ns, work))
         epoch.size += 1
 
     def on_decode_block(
-        self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
+        self,
+        replica: Replica,
+        start_ns: int,
+        ends_ns: Int64s,
+        durations_ns: Int64s,
+        parts_ns: Int64s,
+        rows: list[int],
     ) -> None:
-        self._replica = replica
-        ends_ns = start_ns + np.cumsum(durations_ns)
-        last = epoch_number(int(ends_ns[-1]))
-        if epoch_number(int(ends_ns[0])) == last:
+        first, last = epoch_number(int(ends_ns[0])), epoch_number(int(ends_ns[-1]))
+        if first == last:
             self._add_block(last, replica.number, parts_ns, rows)
             return
         of_step = _numbers(ends_ns)
@@ -114,52 +117,61 @@ class EpochRecorder(Probe):
         epoch.blocks.append((replica, parts_ns, rows))
         epoch.size += parts_ns.shape[1]
 
-    def on_tokens(self, gaps_ns: Int64s, durations_ns: Int64s, contexts: Int64s, width: int) -> None:
-        assert self._replica is not None, "tokens come from steps"
-        now_ns = int(self._replica.env.now)
-        first_ns = now_ns - int(np.add.reduce(durations_ns))
-        first, last = epoch_number(first_ns), epoch_number(now_ns)
-        tokens = None if width == 1 else contexts[:, 1:] - contexts[:, :-1]
-        self._add_gaps(first, gaps_ns, tokens)
-        if first == last:
-            self._add_steps(
-                last, durations_ns, gaps_ns.size, None if tokens is None else tokens[:, 1:], width
-            )
+    def on_tokens(
+        self,
+        ends_ns: Sequence[int] | Int64s,
+        gaps_ns: Int64s,
+        durations_ns: Int64s,
+        contexts: Int64s,
+        width: int,
+    ) -> None:
+        first, last = epoch_number(int(ends_ns[0])), epoch_number(int(ends_ns[-1]))
+        tokens = contexts[:, 1:] - contexts[:, :-1] if width > 1 else None
+        self._add_gaps(first, gaps_ns, None if tokens is None else tokens[:, 0])
+        if not durations_ns.size:
             return
-        of_step = _numbers(first_ns + np.cumsum(durations_ns))
+        rows = gaps_ns.size
+        if tokens is not None:
+            tokens = tokens[:, 1:]
+        if first == last:
+            self._add_steps(last, durations_ns, rows, tokens, width)
+            return
+        of_step = _numbers(ends_ns)[1:]
         for number in np.unique(of_step).tolist():
             mine = of_step == number
-            of_mine = None if tokens is None else tokens[:, 1:][:, mine]
-            self._add_steps(number, durations_ns[mine], gaps_ns.size, of_mine, width)
+            self._add_steps(
+                number, durations_ns[mine], rows, None if tokens is None else tokens[:, mine], width
+            )
 
     def on_end(self, replicas: list[Replica], now_ns: int) -> None:
         self._run_end_ns = now_ns
 
     def _add_gaps(self, number: int, gaps_ns: Int64s, tokens: Int64s | None) -> None:
-        """First bursts, one per sequence. `tokens` [sequence, burst]; None: one token each."""
+        """First bursts, one per sequence, of `tokens` [sequence]; None: one token each."""
         epoch = self._epoch(number)
         epoch.size += gaps_ns.size
         if tokens is None:
             epoch.both.append((gaps_ns, 1))
         else:
             epoch.burst.append((gaps_ns, 1))
-            epoch.divided.append((gaps_ns // tokens[:, 0], tokens[:, 0]))
+            epoch.firsts.append((gaps_ns, tokens))
 
     def _add_steps(
         self, number: int, durations_ns: Int64s, rows: int, tokens: Int64s | None, width: int
     ) -> None:
-        """Later bursts: each of `rows` sequences has one in each of the steps."""
-        if not durations_ns.size:
-            return
+        """Later bursts: each of `rows` sequences has one in each step, of `tokens` [sequence, step]."""
         epoch = self._epoch(number)
         epoch.size += durations_ns.size * width
         if tokens is None:
             epoch.both.append((durations_ns, rows))
             return
         epoch.burst.append((durations_ns, rows))
-        for size in range(1, width + 1):
-            bursts = np.count_nonzero(tokens == size, axis=0)
-            epoch.divided.append((durations_ns // size, bursts * size))
+        bursts: Int64s | int = rows
+        for size in range(1, width):
+            of_size = np.add.reduce(tokens == size, axis=0)
+            epoch.later(size).append((durations_ns, of_size))
+            bursts = bursts - of_size
+        epoch.later(width).append((durations_ns, bursts))
 
     def _epoch(self, number: int) -> Epoch:
         epoch = self._epochs.get(number)

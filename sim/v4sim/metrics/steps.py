@@ -6,6 +6,7 @@ were taken one by one or in blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,10 +54,16 @@ class RankRecorder(Probe):
                 totals.idle_ns += duration_ns
 
     def on_decode_block(
-        self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
+        self,
+        replica: Replica,
+        start_ns: int,
+        ends_ns: Int64s,
+        durations_ns: Int64s,
+        parts_ns: Int64s,
+        rows: list[int],
     ) -> None:
         steps = durations_ns.size
-        elapsed = int(np.add.reduce(durations_ns))
+        elapsed = int(ends_ns[-1]) - start_ns
         self.stepped_ns += elapsed
         for totals, rank_rows in zip(self.ranks[replica.number], rows, strict=True):
             if rank_rows:
@@ -106,7 +113,13 @@ class StepRecorder(Probe):
             self.durations[kind].add(parts.sum(axis=1))
 
     def on_decode_block(
-        self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
+        self,
+        replica: Replica,
+        start_ns: int,
+        ends_ns: Int64s,
+        durations_ns: Int64s,
+        parts_ns: Int64s,
+        rows: list[int],
     ) -> None:
         self.counts["decode"] += durations_ns.size
         self.durations["decode"].add(durations_ns)
@@ -119,7 +132,14 @@ class StepRecorder(Probe):
             self.parts["decode"] += np.concatenate(self._blocks, axis=1).sum(axis=1)
             self._blocks.clear()
 
-    def on_tokens(self, gaps_ns: Int64s, durations_ns: Int64s, contexts: Int64s, width: int) -> None:
+    def on_tokens(
+        self,
+        ends_ns: Sequence[int] | Int64s,
+        gaps_ns: Int64s,
+        durations_ns: Int64s,
+        contexts: Int64s,
+        width: int,
+    ) -> None:
         rows = gaps_ns.size
         self.itl_burst.add(gaps_ns)
         self.itl_burst.add(durations_ns, rows)
@@ -220,10 +240,15 @@ class BlockRecorder(Probe):
         self._add((replica.number, start_ns, start_ns + duration_ns, kind, rows, tokens))
 
     def on_decode_block(
-        self, replica: Replica, start_ns: int, durations_ns: Int64s, parts_ns: Int64s, rows: list[int]
+        self,
+        replica: Replica,
+        start_ns: int,
+        ends_ns: Int64s,
+        durations_ns: Int64s,
+        parts_ns: Int64s,
+        rows: list[int],
     ) -> None:
         if len(self.blocks) >= self._limit:
             self.dropped += 1
         else:
-            end_ns = start_ns + int(np.add.reduce(durations_ns))
-            self.blocks.append((replica.number, start_ns, end_ns, "decode", sum(rows), 0))
+            self.blocks.append((replica.number, start_ns, int(ends_ns[-1]), "decode", sum(rows), 0))
