@@ -50,12 +50,18 @@ def head_of(run: Run, chart: Any) -> Head:
         number=number,
         unit=unit,
         chart=chart,
-        what_limits=tuple(sentence(text) for text in run.headline.what_limits),
+        what_limits=what_limits(run),
         try_next=tuple(sentence(text) for text in run.headline.try_next),
         tally=tally(run),
         warnings=f"{count} domain {'warning' if count == 1 else 'warnings'}" if count else "",
         program=f"v4sim {_text(run.manifest, 'v4sim_version')}".strip(),
     )
+
+
+def what_limits(run: Run) -> tuple[str, ...]:
+    """The counterfactual first, where it was asked; then what the run itself shows."""
+    asked = () if run.limiter is None else (run.limiter.sentence,)
+    return tuple(sentence(text) for text in (*asked, *run.headline.what_limits))
 
 
 def title_of(run: Run) -> str:

@@ -14,6 +14,7 @@ from v4reports.numbers import seconds_like
 
 if TYPE_CHECKING:
     from v4reports.columns import Calls, Series
+    from v4reports.limiter import Limiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,7 @@ class Run:
     provenance: tuple[Source, ...]
     domain_warnings: tuple[str, ...]
     assumptions: tuple[str, ...]
+    limiter: Limiter | None = None
 
     @property
     def engine_scope(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from v4reports.columns import read_calls, read_series
 from v4reports.jsonview import View, read_object
+from v4reports.limiter import read_limiter
 from v4reports.numbers import percent
 from v4reports.run import (
     Blocked,
@@ -52,6 +53,7 @@ def read_run(run_dir: Path) -> Run:
         provenance=tuple(_source(view) for view in result.children("provenance")),
         domain_warnings=result.texts("domain_warnings"),
         assumptions=result.texts("assumptions"),
+        limiter=read_limiter(result.child("limiter")),
     )
 
 

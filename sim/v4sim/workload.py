@@ -28,7 +28,10 @@ DEFAULT_SESSIONS_PER_RANK = 8
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """Either `sessions` (closed loop) or `arrivals` ("trace" or "poisson" with `rate_per_s`)."""
+    """Either `sessions` (closed loop) or `arrivals` ("trace" or "poisson" with `rate_per_s`).
+
+    `shuffle` draws another order in which a closed loop starts its sessions: the same work, met otherwise.
+    """
 
     sessions: int | None = None
     arrivals: str | None = None
@@ -37,6 +40,7 @@ class WorkloadOptions:
     time_scale: float = 1.0
     limit_calls: int | None = None
     copies: int = 1
+    shuffle: int | None = None
 
     def __post_init__(self) -> None:
         if self.sessions is not None and self.arrivals is not None:
@@ -57,6 +61,8 @@ class WorkloadOptions:
             raise ConfigError(f"time scale {self.time_scale!r}: it must be a positive number.")
         if self.copies < 1:
             raise ConfigError(f"copies {self.copies}: at least one.")
+        if self.shuffle is not None and self.arrivals is not None:
+            raise ConfigError("sessions that arrive at times of their own cannot be shuffled; leave one out.")
 
     def settled(self, table: TraceTable, num_ranks: int) -> tuple[WorkloadOptions, list[str]]:
         """These options with the loop chosen where the user did not, and what was assumed."""
@@ -156,6 +162,10 @@ def starts(
                 number += 1
                 yield to_ns(at_s), copy, family
     else:
+        order = families
+        if options.shuffle is not None:
+            rng = np.random.default_rng([options.shuffle, 0x0DE4])
+            order = [families[number] for number in rng.permutation(len(families)).tolist()]
         for copy in range(options.copies):
-            for family in families:
+            for family in order:
                 yield None, copy, family

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rundraw import CLASSES, NUM_RANKS, draw_calls, draw_series  # conftest has loaded it
+from rundraw import CLASSES, NUM_RANKS, draw_calls, draw_limiter, draw_series  # conftest has loaded it
 
 PARTS = {
     "projections": (0.16, 0.21, "published"),
@@ -252,6 +252,7 @@ def build(
         "steady": steady,
         "full": metrics(calls, everything, duration_s, num_ranks),
         "series": draw_series(seed, duration_s, num_ranks),
+        "limiter": draw_limiter(),
         "provenance": [
             {
                 "op": part,

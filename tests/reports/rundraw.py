@@ -64,6 +64,7 @@ def draw_calls(num_calls: int, seed: int, duration_s: float = 1800.0) -> dict[st
         "queued_ns": ns(queued_s),
         "admit_ns": ns(admit_s),
         "first_token_ns": ns(first_s),
+        "first_seen_ns": ns(first_s),
         "last_token_ns": ns(last_s),
         "done": done,
         "wait_queue_ns": ns(wait_queue),
@@ -96,4 +97,40 @@ def draw_series(seed: int, duration_s: float, num_ranks: int, num_samples: int =
         "swa_used": per_rank(380_000, 9_000),
         "running": per_rank(9, 0.8),
         "queued": per_rank(4, 0.7),
+    }
+
+
+def resource(name: str, title: str, gain: float, sure: bool, **other: Any) -> dict[str, Any]:
+    value = 2000.0 * (1 - gain)
+    entry = {
+        "name": name,
+        "title": title,
+        "change": "10 to 11 of them",
+        "value": value,
+        "gain": gain,
+        "difference": value - 2000.0,
+        "difference_ci": [value - 2100.0, value - 1950.0],
+        "better_share": 0.995 if sure else 0.6,
+        "sure": sure,
+    }
+    return entry | other
+
+
+def draw_limiter(sure: bool = True) -> dict[str, Any]:
+    return {
+        "objective": "ttft_warm_p95",
+        "says": "p95 time to first token of calls that append",
+        "unit": "ms",
+        "less_is_better": True,
+        "step": 0.1,
+        "repeats": 3,
+        "calls": 1234,
+        "value": 2000.0,
+        "limiter": "kv_pool" if sure else None,
+        "resources": [
+            resource("kv_pool", "KV pool", 0.25, sure),
+            resource("slots", "Request slots", 0.0, False, difference_ci=None, better_share=None),
+            resource("chunk", "Prefill tokens of a step", -0.05, False),
+        ],
+        "unasked": [{"name": "swa_pool", "title": "Sliding-window pool", "reason": "there is none <here>"}],
     }

@@ -76,6 +76,7 @@ def test_figures_repeat_byte_for_byte_whatever_the_users_settings(run: Run) -> N
 
 
 ABSENT = {
+    "limiter": lambda result: result.pop("limiter"),
     "ttft": lambda result: result["steady"].pop("ttft_ms"),
     "itl": lambda result: [
         result["steady"].pop(key) for key in ("itl_burst_ms", "itl_ms", "tpot_ms", "step_ms")

@@ -5,7 +5,20 @@ To add a figure: write `figures/<name>.py` with `draw`, list it here, and name i
 
 from __future__ import annotations
 
-from v4reports.figures import blocked, cost, hits, itl, load, parts, pools, ranks, speculation, ttft, waits
+from v4reports.figures import (
+    blocked,
+    cost,
+    hits,
+    itl,
+    limiter,
+    load,
+    parts,
+    pools,
+    ranks,
+    speculation,
+    ttft,
+    waits,
+)
 from v4reports.figures.base import Absent, Chart, FigureFunction
 from v4reports.run import Run
 from v4sim.errors import RunError
@@ -23,6 +36,7 @@ FIGURES: dict[str, FigureFunction] = {
     "pools": pools.draw,
     "ranks": ranks.draw,
     "blocked": blocked.draw,
+    "limiter": limiter.draw,
     "speculation": speculation.draw,
 }
 

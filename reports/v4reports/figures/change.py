@@ -23,7 +23,7 @@ CLIP = 2.0  # a change beyond ±200 % is drawn to the edge and its number stands
 class Change:
     name: str
     ratio: float  # B ÷ A − 1
-    verdict: str  # better, worse, same
+    verdict: str  # better, worse, same; a word beside the number
 
 
 def draw_changes(changes: Sequence[Change]) -> Chart | Absent:
@@ -32,17 +32,24 @@ def draw_changes(changes: Sequence[Change]) -> Chart | Absent:
     caption = (
         "Relative to run A. Better and worse follow from what the quantity is; small changes may be noise."
     )
-    words = "; ".join(
-        f"{change.name}: {signed_percent(change.ratio)}, {change.verdict}" for change in changes
-    )
+    words = in_words(changes)
     narrow, wide = (
-        _draw(changes, slug, width, words, css_class)
+        draw_bars_of(changes, slug=slug, title=TITLE, width=width, words=words, css_class=css_class)
         for slug, width, css_class in ((SLUG, WIDTH, "narrow"), (SLUG + "-wide", 700, "wide"))
     )
     return Chart(SLUG, TITLE, caption, narrow, wide)
 
 
-def _draw(changes: Sequence[Change], slug: str, width: float, words: str, css_class: str) -> str:
+def in_words(changes: Sequence[Change]) -> str:
+    """The figure for those who cannot see it."""
+    said = [", ".join(filter(None, (signed_percent(one.ratio), one.verdict))) for one in changes]
+    return "; ".join(f"{one.name}: {text}" for one, text in zip(changes, said, strict=True))
+
+
+def draw_bars_of(
+    changes: Sequence[Change], *, slug: str, title: str, width: float, words: str, css_class: str = ""
+) -> str:
+    """An SVG with a bar for each change, left or right of zero."""
     left, right, top, bottom = 178.0, 108.0, 4.0, 26.0
     canvas = Canvas(top + bottom + ROW_PX * len(changes), width)
     axes = canvas.axes(left, top, right, bottom)
@@ -54,7 +61,7 @@ def _draw(changes: Sequence[Change], slug: str, width: float, words: str, css_cl
     axes.set_ylim(len(changes) - 0.5, -0.5)
     grid_x(axes, ticks, [signed_percent(tick, decimals=0) for tick in ticks])
     axes.axvline(0, color=C.muted, linewidth=1)
-    colours = {"better": C.s1, "worse": C.s2}
+    colours = {"better": C.s1, "sure": C.s1, "worse": C.s2}
     axes.hlines(
         range(len(changes)),
         0,
@@ -69,4 +76,4 @@ def _draw(changes: Sequence[Change], slug: str, width: float, words: str, css_cl
         axes.annotate(
             change.verdict, (1, y), (right - 2, 0), ha="right", color=C.muted, fontsize=SMALL_PX, **where
         )
-    return canvas.svg(slug=slug, title=TITLE, description=words, css_class=css_class)
+    return canvas.svg(slug=slug, title=title, description=words, css_class=css_class)

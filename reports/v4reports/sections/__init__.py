@@ -8,6 +8,7 @@ from v4reports.sections import (
     cache,
     economy,
     latency,
+    limiter,
     origin,
     ranks,
     speculation,
@@ -18,6 +19,7 @@ from v4reports.sections.base import Section, SectionFunction
 
 SECTIONS: tuple[SectionFunction, ...] = (
     latency.build,
+    limiter.build,
     economy.build,
     steptime.build,
     cache.build,
@@ -30,7 +32,9 @@ SECTIONS: tuple[SectionFunction, ...] = (
 
 
 def build_all(run: Run) -> list[Section]:
-    return [build(run) for build in SECTIONS]
+    """Those sections that this run has something for."""
+    built = (build(run) for build in SECTIONS)
+    return [section for section in built if section is not None]
 
 
 __all__ = ["SECTIONS", "Section", "build_all"]

@@ -30,7 +30,7 @@ class Section:
         return self.beside or len(self.figures) == 1
 
 
-SectionFunction = Callable[[Run], Section]
+SectionFunction = Callable[[Run], Section | None]
 
 
 def sentence(text: str) -> str:

@@ -11,9 +11,12 @@ Units in the names. Nothing here is fitted to whole-engine measurements.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from v4sim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from v4sim.config import EngineSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +121,11 @@ def engine_constants(kind: str) -> EngineConstants:
         raise ConfigError(
             f"engine.kind = {kind!r} has no engine constants; choose one of {', '.join(sorted(_ENGINES))}."
         ) from None
+def cpu_step_us(engine: EngineSection, attention_dp: int) -> float:
+    """Host work of one scheduler iteration: the deployment's own value, else the published constants."""
+    if engine.cpu_step_us is not None:
+        return engine.cpu_step_us
+    constants = engine_constants(engine.kind)
+    return constants.cpu_step_us.value + (constants.dp_gather_us.value if attention_dp > 1 else 0.0)
+
+

@@ -22,7 +22,7 @@ import numpy as np
 from v4sim.cost.attention import IDLE, NO_PREFILL, NS, AttentionCost
 from v4sim.cost.base import PART_INDEX, PARTS, Int64, RankLoad
 from v4sim.cost.domain import Seen
-from v4sim.cost.engine_constants import engine_constants
+from v4sim.cost.engine_constants import cpu_step_us, engine_constants
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
 from v4sim.cost.together import Together, TogetherCost
@@ -55,11 +55,7 @@ class ProfileCost:
         self._mhc = mhc.line(NS)
         self._together = TogetherCost(profile, deployment, spec, self._attention, self._mhc, constants)
         self._layers = spec.num_layers
-        cpu_us = engine.cpu_step_us
-        if cpu_us is None:
-            gather = constants.dp_gather_us.value if deployment.parallel.attention_dp > 1 else 0.0
-            cpu_us = constants.cpu_step_us.value + gather
-        self._cpu_ns = round(NS * cpu_us)
+        self._cpu_ns = round(NS * cpu_step_us(engine, deployment.parallel.attention_dp))
         self._hidden_cpu = engine.overlap if engine.kind == "sglang" else engine.async_scheduling
         self._graph_rows = engine.cuda_graph_max_bs or 0
         self._graph_prefill = int(constants.prefill_graph_tokens.value)

@@ -52,6 +52,13 @@ class SessionBootstrap:
 
     def quantiles(self, ascending: NDArray[Any], calls: Int64s, qs: tuple[float, ...]) -> list[Interval]:
         """Intervals of quantiles of `ascending`, whose entry i belongs to call `calls[i]`."""
+        found = self.quantile_draws(ascending, calls, qs)
+        return [percentile_interval(draws[np.isfinite(draws)]) for draws in found]
+
+    def quantile_draws(
+        self, ascending: NDArray[Any], calls: Int64s, qs: tuple[float, ...]
+    ) -> list[NDArray[np.float64]]:
+        """The quantile of each resample; NaN for one that has none of these calls."""
         n = len(ascending)
         bins = min(n, BINS)
         bin_of = np.arange(n, dtype=np.int64) * bins // n
@@ -59,14 +66,10 @@ class SessionBootstrap:
         counts = np.bincount(cell, minlength=self.groups * bins).reshape(self.groups, bins)
         upto = np.cumsum(counts, axis=1)  # values of a group in a bin or below it
         totals = self._drawn(upto, np.full(RESAMPLES, bins - 1))
-        # A bin stands for its middle value.
         edges = np.searchsorted(bin_of, np.arange(bins + 1))
         middle = ascending[(edges[:-1] + edges[1:] - 1) // 2]
         drawn_any = totals > 0
-        return [
-            percentile_interval(middle[self._crossing(upto, q * (totals - 1))[drawn_any]].astype(np.float64))
-            for q in qs
-        ]
+        return [middle[self._crossing(upto, q * (totals - 1))[drawn_any]].astype(np.float64) for q in qs]
 
     def _drawn(self, upto: Int64s, bins: Int64s) -> Int64s:
         """Per resample, the values in its bin or below it."""
@@ -82,12 +85,14 @@ class SessionBootstrap:
             low = np.where(enough, low, np.minimum(half + 1, high))
         return low
 
+    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sum of each resample; one entry per call."""
+        by_group = np.bincount(self.group_of_call, weights=values, minlength=self.groups)
+        return np.asarray((self.draws * by_group).sum(axis=1))
+
     def ratio(self, numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> Interval | None:
         """Interval of sum(numerator) / sum(denominator); one entry per call."""
-        sums = [
-            (self.draws * np.bincount(self.group_of_call, weights=part, minlength=self.groups)).sum(axis=1)
-            for part in (numerator, denominator)
-        ]
+        sums = [self.sums(part) for part in (numerator, denominator)]
         usable = sums[1] > 0
         return percentile_interval(sums[0][usable] / sums[1][usable]) if usable.any() else None
 
