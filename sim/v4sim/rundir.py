@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 RESULT, CALLS, TIMELINE, REPORT = "result.json", "calls.parquet", "timeline.json", "report.html"
+COMPARISON, TRACE, RECORDS = "compare.html", "trace.parquet", "profile_export.jsonl"
 # What may lie in a directory that --force replaces: what we and our exporters write, nothing else.
-REPLACEABLE = frozenset({RESULT, CALLS, TIMELINE, REPORT, "trace.parquet", "profile_export.jsonl"})
+REPLACEABLE = frozenset({RESULT, CALLS, TIMELINE, REPORT, COMPARISON, TRACE, RECORDS})
 
 
 @dataclass(frozen=True, slots=True)

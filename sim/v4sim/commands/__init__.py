@@ -13,7 +13,8 @@ import typer
 
 from v4sim import __version__
 from v4sim.commands.backtest import backtest
-from v4sim.commands.observe import observe
+from v4sim.commands.compare import compare
+from v4sim.commands.export import export
 from v4sim.commands.limiter import limiter
 from v4sim.commands.presets import presets
 from v4sim.commands.replay import replay
@@ -33,7 +34,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for command in (replay, limiter, presets, show, report, backtest, observe):
+    for command in (replay, limiter, compare, report, export, show, presets, backtest, observe):
         app.command()(command)
     return app
 
