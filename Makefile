@@ -41,8 +41,8 @@ format: $(VENV)/.dev ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.base ## time whole processes on the public traces; writes bench/results.json (BENCH_ARGS=--help)
-	$(BIN)/python bench/run.py $(BENCH_ARGS)
+bench: .bench-venv/.made ## time whole processes on the public traces, compiled; writes bench/results.json (BENCH_ARGS=--help)
+	.bench-venv/bin/python bench/run.py $(BENCH_ARGS)
 
 sample: $(VENV)/.base ## make the bundled sample trace again, byte for byte
 	$(BIN)/v4traces synth --sample
@@ -66,7 +66,7 @@ oracle: $(VENV)/.base .oracle-venv/.made ## ask SGLang's and vLLM's own schedule
 	@cd tests/oracle && PYTHONPATH=. $(CURDIR)/$(BIN)/python -m oracle.report recorded
 
 clean: ## remove the venv, caches and the demo run
-	rm -rf $(VENV) $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .bench-venv $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an install is repeated when what it depends on has changed, and never otherwise.
@@ -84,6 +84,14 @@ $(VENV)/.base: $(VENV)/.made-for pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.base
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+# The installed program, not this checkout: edits are seen by the next `make bench`.
+.bench-venv/.made: pyproject.toml constraints.txt compile_hook.py $(shell find traces sim reports -name '*.py')
+	@echo "installing v4sim, compiled, into .bench-venv" >&2
+	@test -x .bench-venv/bin/python || $(PYTHON) -m venv .bench-venv
+	@V4SIM_COMPILE=1 PIP_CONSTRAINT=constraints.txt .bench-venv/bin/python -m pip --disable-pip-version-check \
+	  install --quiet .
 	@touch $@
 
 .oracle-venv/.made: tests/oracle/requirements.txt

@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import statistics
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -42,7 +43,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=REPO / "bench/results.json")
     options = parser.parse_args()
 
-    report: dict[str, Any] = {"schema_version": 1, "machine": machine.describe(), "sets": {}}
+    version = subprocess.run([str(BIN / "v4sim"), "--version"], capture_output=True, text=True, check=True)
+    report: dict[str, Any] = {
+        "schema_version": 1,
+        "machine": machine.describe(),
+        "program": version.stdout.strip(),
+        "sets": {},
+    }
     report["reference_loop_s"] = [round(machine.reference_loop_s(), 3)]
     with tempfile.TemporaryDirectory(prefix="v4sim-bench-") as folder:
         for name in filter(None, options.sets.split(",")):
