@@ -54,6 +54,8 @@ class HitPolicy:
 
     def window_present(self, node: SpanNode, length: int) -> bool:
         """Is the sliding window before `length` (inside `node`, above its start) resident?"""
+        if self.window_tokens == 0:
+            return True
         return node.swa_start <= length - min(self.window_tokens, length - node.start)
 
     def legal_hit(self, node: SpanNode | None, length: int) -> Hit:

@@ -54,6 +54,7 @@ class Rank:
         self.prefilling: list[Call] = []
         self.decoding: list[Call] = []
         self.leaving: list[Call] = []  # finished, but the engine has not processed that yet
+        self.dropped: list[Call] = []  # of those, what lost its memory first; not yet reported
         self.admitted: list[Call] = []  # in the plan that is being made
         self.aborted: list[Call] = []
         self.fresh: list[Call] = []  # prompts computed in the step that just ended, not yet published
@@ -289,6 +290,12 @@ class Rank:
             self.waiting.appendleft(call)
         else:
             self.waiting.append(call)
+
+    def drop(self, call: Call, content_tokens: int) -> None:
+        """Take the memory of a call whose end the engine does not know of; so much of it stays cached."""
+        self.leaving.remove(call)
+        self.release(call, content_tokens, keep=True)
+        self.dropped.append(call)
 
     def abort(self, call: Call, lookahead_tokens: int) -> None:
         """End a running call that can never fit; it waits in `aborted` for the replica to report it."""

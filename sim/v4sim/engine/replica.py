@@ -231,6 +231,7 @@ class Replica:
                 rank, needed + once_more
             ):
                 group.settle(rank)
+                once_more = spent_growth(rank, group.lookahead) if rank.leaving else 0
                 for call in rank.aborted:
                     self._results.report(rank, call, now)
                 rank.aborted.clear()

@@ -71,6 +71,10 @@ class Results:
                 leaving, rank.leaving = rank.leaving, []
                 for call in leaving:
                     self._release(rank, call, now)
+            if rank.dropped:
+                for call in rank.dropped:
+                    self._tell_released(rank, call, now)
+                rank.dropped.clear()
 
     # -- decode ---------------------------------------------------------------------------------
 
@@ -237,6 +241,9 @@ class Results:
         if call.overshot and not call.foreseen and scheduler.keeps_last_token:
             content += 1
         rank.release(call, content, keep=scheduler.keeps_output)
+        self._tell_released(rank, call, now)
+
+    def _tell_released(self, rank: Rank, call: Call, now: int) -> None:
         for probe in self._replica.probes:
             probe.on_release(rank, call, now)
 

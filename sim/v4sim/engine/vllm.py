@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from v4sim.cache.legal import Hit
 from v4sim.engine.base import ENDLESS, Chunk
-from v4sim.engine.call import Call
+from v4sim.engine.call import FINISHED, Call
 from v4sim.engine.late import spent
 from v4sim.engine.rank import Rank
 
@@ -76,13 +76,16 @@ class VLLMRules:
     def _fill(self, rank: Rank, memory: Memory, now_ns: int, visible_ns: int) -> list[Chunk]:
         rows = len(rank.decoding) + (len(spent(rank)) if rank.leaving else 0)
         budget = self.max_batched_tokens - rows * (1 + self.draft_tokens)
+        most = self._longest_chunk(rank, visible_ns)
         chunks: list[Chunk] = []
         for call in list(rank.prefilling):
-            take = self._cut(call.prefill_left, budget)
+            if call not in rank.prefilling:
+                break  # an older one has preempted it
+            take = min(call.prefill_left, most, budget)
             if take <= 0:
                 break
             while not rank.try_extend(call, take, lookahead=self.draft_tokens):
-                victim = self._newest(rank)
+                victim = self._last(rank)
                 self._preempt(rank, victim)
                 chunks = [chunk for chunk in chunks if chunk.call is not victim]
                 if victim is call:
@@ -93,7 +96,7 @@ class VLLMRules:
             self._publish(rank, call, take)
             budget -= take
         if rank.waiting and not memory.preempted:
-            self._admit(rank, chunks, rows, budget, now_ns, visible_ns)
+            self._admit(rank, chunks, rows, budget, most, now_ns, visible_ns)
         return chunks
 
     def _publish(self, rank: Rank, call: Call, take: int) -> None:
@@ -101,17 +104,25 @@ class VLLMRules:
         hashed = call.prefill_target - self.hash_lookahead_tokens
         rank.publish(call, min(call.prefilled + max(0, take - call.replay_tokens), hashed))
 
-    def _cut(self, tokens: int, budget: int) -> int:
-        threshold = self.long_prefill_token_threshold
-        if 0 < threshold < tokens:
-            tokens = threshold
-        return min(tokens, budget)
+    def _longest_chunk(self, rank: Rank, visible_ns: int) -> int:
+        """The threshold keeps a long prompt from starving others; one that is alone takes what it can."""
+        if self.long_prefill_token_threshold == 0:
+            return ENDLESS
+        seen = sum(1 for call in rank.waiting if call.queued_ns <= visible_ns)
+        return self.long_prefill_token_threshold if rank.num_running + seen > 1 else ENDLESS
 
     def _chunk(self, call: Call, take: int) -> Chunk:
         return Chunk(call, take, call.prefilled - call.replay_tokens, take == call.prefill_left)
 
     def _admit(
-        self, rank: Rank, chunks: list[Chunk], rows: int, budget: int, now_ns: int, visible_ns: int
+        self,
+        rank: Rank,
+        chunks: list[Chunk],
+        rows: int,
+        budget: int,
+        most: int,
+        now_ns: int,
+        visible_ns: int,
     ) -> None:
         owner = rank.owner
         continued = bool(chunks)
@@ -133,7 +144,7 @@ class VLLMRules:
                 rank.block(call, "budget", now_ns)
                 return
             call.held = owner.hold(hit)
-            take = self._cut(extend, budget)
+            take = min(extend, most, budget)
             lookahead = self.draft_tokens + padding
             upto = hit.tokens + take - hit.replay_tokens + lookahead
             if self.reserve_full_isl:
@@ -173,16 +184,24 @@ class VLLMRules:
         """First come first served among the highest priority that is visible."""
         best = rank.waiting[0]
         for call in rank.waiting:
-            if call.queued_ns <= visible_ns and call.priority > best.priority:
-                best = call
+            if call.queued_ns <= visible_ns:
+                above = call.priority - best.priority
+                if above > 0 or (above == 0 and call.queued_ns < best.queued_ns):
+                    best = call
         return best
 
-    def _newest(self, rank: Rank) -> Call:
-        """The last admitted, whether it still prefills or decodes already."""
-        return max(rank.prefilling + rank.decoding, key=lambda call: call.admission)
+    def _last(self, rank: Rank) -> Call:
+        """Who would be served last: without priorities the last admitted, be it that it has just ended."""
+        return max(
+            rank.prefilling + rank.decoding + rank.leaving,
+            key=lambda call: (-call.priority, call.queued_ns, call.admission),
+        )
 
     def _preempt(self, rank: Rank, victim: Call) -> None:
         self.memory(rank).preempted = True
+        if victim.state == FINISHED:
+            rank.drop(victim, self._hashed_tokens(rank, victim))
+            return
         rank.retract(
             victim,
             self.decode_alloc_tokens(1),
@@ -193,6 +212,10 @@ class VLLMRules:
 
     def _hashed_tokens(self, rank: Rank, call: Call) -> int:
         """What stays of a call that is preempted: tokens of the step in flight have no ids yet."""
+        if call.state == FINISHED:
+            if call.generated < call.output_tokens:
+                return call.context_at(call.clock0 + call.num_steps - 1)
+            return call.prefilled - self.hash_lookahead_tokens
         if call.join_order == 0:
             return call.prefilled
         if not self.late_results:
@@ -218,10 +241,10 @@ class VLLMRules:
         grown = needed_tokens - rank.decode_alloc
         if grown <= 0 or rank.owner.make_kv_room(grown):
             return False
-        if not rank.prefilling and not rank.decoding:
+        if rank.num_running == 0:
             return False
-        victim = self._newest(rank)
-        if rank.num_running == 1:
+        victim = self._last(rank)
+        if rank.num_running == 1 and victim.state != FINISHED:
             rank.abort(victim, self.decode_alloc_tokens(1))
         else:
             self._preempt(rank, victim)

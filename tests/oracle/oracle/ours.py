@@ -39,8 +39,8 @@ _UNBOUNDED = 1 << 40
 class WatchedRank(Rank):
     """Notes what leaves and what enters."""
 
-    def __init__(self, owner: CacheOwner) -> None:
-        super().__init__(0, 0, owner)
+    def __init__(self, owner: CacheOwner, *, keeps_windows: bool) -> None:
+        super().__init__(0, 0, owner, keeps_windows=keeps_windows)
         self.out: list[int] = []
         self.entered: list[list[int]] = []
 
@@ -52,6 +52,10 @@ class WatchedRank(Rank):
 
     def retract(self, call: Call, lookahead_tokens: int, **how: Any) -> None:
         super().retract(call, lookahead_tokens, **how)
+        self.out.append(call.index)
+
+    def drop(self, call: Call, content_tokens: int) -> None:
+        super().drop(call, content_tokens)
         self.out.append(call.index)
 
     def abort(self, call: Call, lookahead_tokens: int) -> None:
@@ -157,7 +161,7 @@ class World:
             request_slots=options.get("slots", 1 << 20),
             enabled=options.get("prefix_cache", True),
         )
-        self.rank = WatchedRank(owner)
+        self.rank = WatchedRank(owner, keeps_windows=vllm)
         self.rules = Planned(_vllm(options) if vllm else _sglang(options))
         drafts = options.get("draft_tokens", 0)
         walks = Walks(Luck(drafts), table, prefixes.stride) if drafts else None  # type: ignore[arg-type]
