@@ -130,7 +130,8 @@ def test_the_sentence(calm, deployment):
     found = headline(calm, deployment, sessions=31.5)
     assert found["sentence"] == (
         "31.5 sessions at a time (0.569 calls/s) on 4 B200 with V4-Flash: 95 % of calls see a first token "
-        "within 900 ms, then a token every 11.4 ms, and a task costs $0.278; it meets its objective."
+        "within 900 ms, then a token every 11.4 ms (median TPOT), and a task costs $0.278; it "
+        "meets its objective."
     )
     assert (found["number"], found["unit"]) == (0.2776, "$ per task")
     assert len(found["what_limits"]) == len(found["try_next"]) == 1
@@ -142,7 +143,7 @@ def test_a_missed_objective_is_said(calm, deployment):
     sentence = headline(calm, deployment, None)["sentence"]
     assert "within 12.5 s" in sentence
     assert sentence.endswith(
-        "it misses the 10 s to first token and the 100 ms between tokens of its objective."
+        "it misses the 10 s to first token and the 100 ms between tokens (p95 ITL) of its objective."
     )
 
 
@@ -150,7 +151,7 @@ def test_the_objective_says_which_form_of_gap_it_means(calm, deployment):
     burst = resolve(config.load("4xB200 V4-Flash DPA4+EP4 sglang", ["objective.itl_form=burst"]))
     calm["itl_burst_ms"]["p95"] = 150.0
     assert "it meets its objective" in headline(calm, deployment, None)["sentence"]
-    assert "misses the 100 ms between tokens" in headline(calm, burst, None)["sentence"]
+    assert "misses the 100 ms between bursts (p95 ITL)" in headline(calm, burst, None)["sentence"]
 
 
 def test_without_a_task_the_number_is_the_time_to_first_token(calm, deployment):

@@ -235,3 +235,14 @@ def test_sentences_begin_in_upper_case_but_names_stay() -> None:
     assert sentence("give it more memory") == "Give it more memory."
     assert sentence("index_scan: beyond its table.") == "index_scan: beyond its table."
     assert sentence("24% of prompt tokens") == "24% of prompt tokens."
+
+
+@pytest.mark.parametrize(("form", "key"), [("divided", "itl_ms"), ("burst", "itl_burst_ms")])
+def test_the_latency_section_names_its_token_times_as_the_head_does(
+    page_of: Callable[[Change | None], Any], run_dir: Path, form: str, key: str
+) -> None:
+    steady = result(run_dir)["steady"]
+    page = page_of(lambda result: result["manifest"]["deployment"]["objective"].update(itl_form=form))
+    said = " ".join(page.text().split())
+    assert f"a token every {steady['tpot_ms']['p50']:.3g} ms or faster (median TPOT)" in said
+    assert f"which the objective judges): p95 {steady[key]['p95']:.3g} ms" in said

@@ -98,7 +98,17 @@ def _lead(run: Run) -> str:
     )
     if resume is not None:
         text += f" After a tool it is {numbers.ms(resume.p50)} and {numbers.ms(resume.p95)}."
-    itl = run.steady.itl_ms
+    return text + _between_tokens(run)
+
+
+def _between_tokens(run: Run) -> str:
+    """The figure that the page's head gives (TPOT), then the one that the objective is about (ITL)."""
+    tpot, text = run.steady.tpot_ms, ""
+    if tpot is not None:
+        text += f" Then half of the calls get a token every {numbers.ms(tpot.p50)} or faster (median TPOT)."
+    bursts = objective_form(run) == "burst"
+    itl = run.steady.itl_burst_ms if bursts else run.steady.itl_ms
     if itl is not None:
-        text += f" Then tokens come every {numbers.ms(itl.p50)} (p95 {numbers.ms(itl.p95)})."
+        name = "ITL, bursts" if bursts else "ITL, divided"
+        text += f" Single gaps ({name}, which the objective judges): p95 {numbers.ms(itl.p95)}."
     return text

@@ -47,7 +47,7 @@ def _sentence(metrics: Mapping[str, Any], deployment: Deployment, sessions: floa
     sentence = f"{load} on {where}: 95 % of calls see a first token within {_time(ttft['p95'])}"
     if metrics["tpot_ms"]["count"]:
         # Per call, stalls included: the median gap would hide them.
-        sentence += f", then a token every {_time(metrics['tpot_ms']['p50'])}"
+        sentence += f", then a token every {_time(metrics['tpot_ms']['p50'])} (median TPOT)"
     itl = metrics["itl_burst_ms" if deployment.objective.itl_form == "burst" else "itl_ms"]
     cost = metrics["cost"].get("amortised_per_task")
     if cost is not None:
@@ -61,7 +61,8 @@ def _objective(deployment: Deployment, ttft: Mapping[str, Any], itl: Mapping[str
     if ttft["p95"] > objective.ttft_p95_s * 1e3:
         missed.append(f"the {objective.ttft_p95_s:g} s to first token")
     if itl["count"] and itl["p95"] > objective.itl_p95_ms:
-        missed.append(f"the {objective.itl_p95_ms:g} ms between tokens")
+        form = "between bursts" if objective.itl_form == "burst" else "between tokens"
+        missed.append(f"the {objective.itl_p95_ms:g} ms {form} (p95 ITL)")
     return f"it misses {' and '.join(missed)} of its objective" if missed else "it meets its objective"
 
 
