@@ -49,8 +49,9 @@ def run(
     journal: Journal,
     budget: Budget,
     progress: Progress = lambda done, total, what: None,
+    over: Callable[[], bool] = lambda: False,
 ) -> list[Row]:
-    """Measure all that the journal does not hold yet; returns its rows."""
+    """Measure all that the journal does not hold yet, until `over`; returns its rows."""
     order = schedule(jobs, journal.header.seed, journal.header.passes)
     done = {row.key for row in journal.rows}
     settled = {row.point.key for row in journal.rows if not row.variant}
@@ -60,6 +61,8 @@ def run(
         progress(i, len(order), point.key)
         if point.key in settled:
             continue
+        if over():
+            break
         wanted = [v for v in device.variants(operation, point) if (point.key, v.label, number) not in done]
         if not wanted:
             continue
@@ -96,7 +99,7 @@ def _rows(
     try:
         case = device.case(operation, point)
     except Exception as error:  # out of memory, a launcher that refuses: a row, not the end of the run
-        return nothing("failed", _words(error))
+        return nothing("failed", words_of(error))
     rows: list[Row] = []
     try:
         if point.key not in verified:  # once a process: the same kernel on the same tensors
@@ -108,7 +111,7 @@ def _rows(
             rows.append(_timed(device, operation, point, number, case, variant, budget))
         return rows
     except Exception as error:  # see above; variants that were timed before it are kept
-        return rows + nothing("failed", _words(error))
+        return rows + nothing("failed", words_of(error))
     finally:
         case.close()
 
@@ -156,6 +159,7 @@ def _timed(
     )
 
 
-def _words(error: Exception) -> str:
+def words_of(error: Exception) -> str:
+    """An error on one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}"

@@ -47,7 +47,8 @@ def jobs_for(names: list[str], models: Sequence[str], axes: Grid) -> list[Job]:
         points: dict[str, Point] = {}
         for model in models:
             points |= {p.key: p for p in op.points(model, axes)}
-        jobs.append(Job(op, tuple(points.values())))
+        if points:  # V4.1 has no HCA, V4 no candidate pool
+            jobs.append(Job(op, tuple(points.values())))
     return jobs
 
 

@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from v4calib.errors import CalibError
-from v4calib.grid import GRIDS, MIXES, Point, contexts_of, entries_seen, grid
+from v4calib.grid import GRIDS, MIXES, Grid, Point, contexts_of, entries_seen, grid
 from v4calib.operations import OPERATIONS, select
+from v4calib.operations.layers import layer_kinds
 from v4calib.plan import described, jobs_for, minutes, plan
+from v4kernels.shapes import MODELS
+from v4sim.model import spec
 
 LIMIT_MINUTES = {"quick": 6, "full": 60}
 
@@ -20,7 +23,7 @@ def test_a_plan_fits_its_minutes(gpu: str, name: str) -> None:
     axes = grid(name)
     rows = plan(jobs_for([], ["v4-flash"], axes), axes, described(gpu))
     assert minutes(rows) < LIMIT_MINUTES[name]
-    assert all(row.points for row in rows)
+    assert [row.operation for row in rows if not row.points] == ["collective"], "one GPU"
     assert sum(row.held_out for row in rows) > 0.05 * sum(row.points for row in rows)
 
 
@@ -42,14 +45,33 @@ def test_prefill_grids_end_where_the_published_ones_do() -> None:
 
 
 @pytest.mark.parametrize("axes", GRIDS.values(), ids=GRIDS)
-def test_every_operation_has_distinct_points_that_survive_the_file(axes) -> None:  # type: ignore[no-untyped-def]
+def test_every_operation_has_distinct_points_that_survive_the_file(axes: Grid) -> None:
     for operation in OPERATIONS.values():
-        points = operation.points("v4-flash", axes)
-        assert len({p.key for p in points}) == len(points) > 0
+        points = [p for model in MODELS for p in operation.points(model, axes) if p.model in (model, "any")]
+        assert points or (operation.name, axes.name) == ("candidate_pool", "cpu"), "contexts below a pool"
+        for model in MODELS:
+            one = operation.points(model, axes)
+            assert len({p.key for p in one}) == len(one)
         assert [Point.of(p.as_dict()) for p in points] == points
         for p in points:
-            assert operation.work(p).hbm_bytes + operation.work(p).link_bytes > 0
+            work = operation.work(p)
+            assert work.hbm_bytes + work.link_bytes + work.nvlink_bytes > 0
             assert operation.footprint_bytes(p) > 0
+
+
+def test_layers_are_all_of_the_model() -> None:
+    """V4.1: four layers publish entries, four more select, thirty reuse that, two see a window alone."""
+    kinds = {(k.name, k.family): k.layers for k in layer_kinds("v4.1-flash")}
+    assert kinds == {
+        ("csa-c2", "csa"): 3,
+        ("csa-c1", "csa"): 1,
+        ("reindex", "csa"): 4,
+        ("bare", "csa"): 30,
+        ("bare", "hca"): 2,
+    }
+    for name in ("v4-flash", "v4-pro"):
+        found = {k.family: k.layers for k in layer_kinds(name)}
+        assert found == {"csa": spec(name).n_csa, "hca": spec(name).n_hca}
 
 
 @given(batch=st.integers(1, 64), context=st.integers(256, 1 << 20))

@@ -74,7 +74,6 @@ def test_no_gpu_is_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFix
         (["run", "--device", "tpu"], "choose one of cuda, cpu"),
         (["run", "--ops", "topp"], "there is no such operation"),
         (["run", "--model", "v5"], "there are kernels for"),
-        (["run", "--model", "v4.1-flash"], "choose v4-flash or v4-pro"),
         (["run", "--device", "cpu", "--gpu", "a100"], "describes b200"),
         (["plan", "--gpu", "a100"], "not a GPU"),
         (["fit", "nowhere.rows.jsonl"], "no such file of rows"),
@@ -156,7 +155,8 @@ def test_counts_are_those_of_the_kernels() -> None:
     code = """
 from v4calib.grid import grid, contexts_of
 from v4calib.operations import OPERATIONS
-from v4calib.operations.dense import layer_matrices
+from v4calib.operations.layers import LayerKind, layer_matrices
+from v4kernels import norm_rope
 from v4kernels import hca_attention, index_scan, layouts, mhc, moe_grouped_gemm, projections
 from v4kernels import shapes, sparse_attention, topk
 def same(mine, theirs):
@@ -185,7 +185,16 @@ for name in ("v4-flash", "v4-pro"):
     for p in op.points(name, axes):
         if p["tokens"] == 1:
             same(op.work(p), sparse_attention.work(1, m.heads, p["selected"]))
-    added = {"csa": projections.csa_matrices(m), "hca": projections.hca_matrices(m), "swa": []}
+    op = OPERATIONS["norm_rope"]
+    for p in op.points(name, axes):
+        for s in op._steps(p):
+            done = {"norm": s.norm, "turn": s.turn, "quantise": s.quantise}
+            same(s.work(p["tokens"]), norm_rope.work(p["tokens"] * s.rows, s.width, **done))
+    added = {
+        LayerKind("csa-c4", "csa", 1, ("c4", "index"), True): projections.csa_matrices(m),
+        LayerKind("hca", "hca", 1, ("c128",)): projections.hca_matrices(m),
+        LayerKind("bare", "csa", 1): [],
+    }
     for layer, theirs in added.items():
         for tp in (1, 4):
             whole = projections.attention_matrices(m, m.heads // tp) + theirs
@@ -199,29 +208,33 @@ for name in ("v4-flash", "v4-pro"):
 @needs_torch
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.parametrize(
-    "name",
-    ["index_scan", "index_scan_prefill", "topk", "topk_prefill", "sparse_attention", "hca_attention",
-     "hca_prefill", "compressor", "mhc", "host_link"],
-)  # fmt: skip
-def test_cases_launch_the_kernels_and_agree_with_their_references(name: str) -> None:
+    ("model", "names"),
+    [
+        ("v4-flash", ["index_scan", "index_scan_prefill", "topk", "topk_prefill"]),
+        ("v4-flash", ["sparse_attention", "hca_attention", "hca_prefill"]),
+        ("v4-flash", ["compressor", "mhc", "host_link", "norm_rope", "translate", "gather"]),
+        ("v4.1-flash", ["sparse_attention", "compressor", "candidate_pool", "candidate_scan"]),
+    ],
+)
+def test_cases_launch_the_kernels_and_agree_with_their_references(model: str, names: list[str]) -> None:
     """In Triton's interpreter: what a GPU run builds, launches and verifies; and a wrong result is seen."""
     code = f"""
 import torch
 from v4calib.grid import grid
 from v4calib.operations import OPERATIONS
-op = OPERATIONS[{name!r}]
-done = set()
-for point in op.points("v4-flash", grid("quick")):
-    twin = op.twin(point)
-    if {name!r} == "mhc":
-        twin = twin.with_sizes(tokens=3)
-    if op.configuration(twin) in done or "width" in dict(twin.sizes) and twin["width"] > 2:
-        continue
-    done.add(op.configuration(twin))
-    case = op.build(twin, "cpu", 1 if op.group == "links" else 2, True)
-    case.launch(case.copies - 1)
-    assert case.verify() is None, (twin.key, case.verify())
-assert done
+# A program of the interpreter takes milliseconds.
+smaller = {{"mhc": {{"tokens": 3}}, "norm_rope": {{"tp": 8}}}}
+for name in {names!r}:
+    op, done = OPERATIONS[name], set()
+    for point in op.points({model!r}, grid("quick")):
+        twin = op.twin(point).with_sizes(**smaller.get(name, {{}}))
+        if op.configuration(twin) in done or "width" in dict(twin.sizes) and twin["width"] > 2:
+            continue
+        done.add(op.configuration(twin))
+        case = op.build(twin, "cpu", 1 if op.group == "links" else 2, True)
+        case.launch(case.copies - 1)
+        assert case.verify() is None, (twin.key, case.verify())
+    assert done, name
 """
     done = isolated(code, TRITON_INTERPRET="1", TRITON_DEFAULT_FP_FUSION="1")
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,7 @@ from v4calib.commands.merge import merge
 from v4calib.commands.plan import plan
 from v4calib.commands.run import run
 from v4calib.commands.show import show
+from v4calib.commands.verify import verify
 
 __all__ = ["build_app"]
 
@@ -39,6 +40,6 @@ def build_app() -> typer.Typer:
     )
     importers.command("aiconfigurator")(aiconfigurator)
     app.add_typer(importers, name="import")
-    for command in (doctor, plan, run, fit, check, show, diff, merge):
+    for command in (doctor, verify, plan, run, fit, check, show, diff, merge):
         app.command()(command)
     return app

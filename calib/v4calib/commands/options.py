@@ -53,11 +53,6 @@ def models_of(names: list[str] | None) -> tuple[str, ...]:
     for name in chosen:
         if name not in MODELS:
             raise CalibError(f"--model {name}: there are kernels for {', '.join(MODELS)}.")
-    if "v4.1-flash" in chosen:
-        raise CalibError(
-            "--model v4.1-flash: its entries and candidate pools are not among the measured operations; "
-            "choose v4-flash or v4-pro."
-        )
     return chosen
 
 

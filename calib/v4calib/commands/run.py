@@ -26,6 +26,10 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the rows that are there.")] = False,
     device: DeviceKind = "cuda",
     gpu: Gpu = None,
+    limit_minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", metavar="N", help="Stop measuring then, and fit what is there."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the order of points.")] = 0,
     compile_s: Annotated[
         float,
@@ -35,6 +39,7 @@ def run(
 ) -> None:
     """Measure the kernels on this device and write a calibration profile."""
     from datetime import UTC, datetime
+    from time import monotonic
 
     import v4kernels
     from v4calib.commands.options import grid_name, models_of, rows_path, say
@@ -49,6 +54,7 @@ def run(
     from v4calib.plan import plan as planned
     from v4calib.provenance import commit_of
 
+    begin = monotonic()
     chosen = models_of(models)
     axes = grid(grid_name(quick, full, device))
     jobs = jobs_for(ops or [], chosen, axes)
@@ -56,6 +62,10 @@ def run(
         raise CalibError(
             f"{output} exists: give --force to replace it, --resume to go on, or another file with -o."
         )
+
+    def over() -> bool:
+        return limit_minutes is not None and monotonic() - begin > 60 * limit_minutes
+
     opened = open_device(device, gpu, compile_s)
     try:
         header = Header(
@@ -73,11 +83,13 @@ def run(
         say(f"{opened.facts.name}: {sum(r.points for r in rows)} points, about {minutes(rows):.0f} minutes")
         try:
             with journal, Meter(sys.stderr) as meter:
-                measure(opened, jobs, journal, axes.budget, meter.show)
+                measure(opened, jobs, journal, axes.budget, meter.show, over)
         except KeyboardInterrupt:
             raise Interrupted(
                 f"interrupted; {len(journal.rows)} rows are kept in {journal.path}: go on with --resume"
             ) from None
     finally:
         opened.close()
+    if over():
+        say(f"the limit of {limit_minutes:g} minutes is reached: --resume measures what is left")
     write_profile(journal.header, journal.rows, output, None, force=True)

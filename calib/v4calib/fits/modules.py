@@ -1,13 +1,15 @@
-"""Attention modules as sums of measured kernels: projections, compressors, attention.
+"""Attention modules as sums of measured kernels.
 
 What published tables time as one module (CSA without scan and top-k, HCA) is here the sum of the kernels that
-were timed. Norms, RoPE and the quantisation of queries are not among them, so a sum is a little less than
-an engine's module; `v4calib merge --except csa_decode,...` keeps the published ones. One value serves both
-engines: the kernels are ours.
+were timed: projections, what stands between them (norms, RoPE, quantisation), compressors, the translation of
+selected entries to slots, attention. Where a model has several kinds of layers of one family, a module is
+their mean. A family of which a part was not measured stays as published: a sum that lacks one would be too
+cheap. One value serves both engines: the kernels are ours.
 
-Decode     csa = projections + compressors + attention at no and at full selection; hca likewise at short
-           context. Context adds to HCA as one sequence's latency, or the saturated rate of a batch.
-Prefill    csa = the same with the mean fill of the chunk; hca with its own grid over new x past.
+Decode     csa = all parts + attention at no and at full selection; hca likewise at short context. Context
+           adds to HCA as one sequence's latency, or the saturated rate of a batch (`hca`).
+Prefill    csa = the same with the mean fill of the chunk; hca with its own grid over new x past, or, without
+           HCA layers, the window alone.
 """
 
 from __future__ import annotations
@@ -17,36 +19,31 @@ from dataclasses import dataclass
 from v4calib.curves import rising_grid, safe_beyond
 from v4calib.draft import Draft
 from v4calib.fits.bench import SPREAD, Bench, Curve
-from v4calib.fits.legs import LegRow, two_legs
+from v4calib.fits.hca import add_hca_context
 from v4calib.fits.scan import grid_of
-from v4calib.grid import contexts_of
-from v4calib.operations.attention import ENTRY_BYTES, HCA_RATIO
-from v4calib.roofline import peaks
-from v4calib.rows import Measured
-from v4kernels.shapes import HEAD_DIM, model
+from v4calib.operations.layers import layer_kinds
+from v4kernels.shapes import model
 
 ENGINES = ("sglang", "vllm")
-_RATIO = 4
-_BEYOND_ONE = 1.3
 _TAIL_FROM = 131_072
-_NOTE = "sum of kernels: projections, compressors, attention"
+_NOTE = "sum of kernels: projections, norms and RoPE, compressors, attention"
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Everything of one layer kind over tokens, without attention; and attention at no selection."""
+    """All of a family of layers but attention, as weighted parts over tokens; attention over a window."""
 
-    layers: tuple[Curve, ...]
+    parts: tuple[tuple[float, Curve], ...]
     window: Curve
 
     def covers(self, tokens: float) -> bool:
-        return all(c.covers(tokens) for c in (*self.layers, self.window))
+        return all(c.covers(tokens) for c in (*(curve for _, curve in self.parts), self.window))
 
     def at(self, tokens: float) -> float:
-        return sum(c.at(tokens) for c in self.layers)
+        return sum(weight * curve.at(tokens) for weight, curve in self.parts)
 
     def tokens(self) -> list[float]:
-        points = {p for c in (*self.layers, self.window) for p in c.points}
+        points = {p for c in (*(curve for _, curve in self.parts), self.window) for p in c.points}
         return sorted(p for p in points if self.covers(p))
 
 
@@ -61,18 +58,19 @@ def add_modules(draft: Draft, bench: Bench, name: str, source: str) -> None:
         return
     for tp in tps:
         for phase in ("decode", "prefill"):
-            csa = _pieces(bench, name, tp, "csa", phase, empty)
-            hca = _pieces(bench, name, tp, "hca", phase, empty)
+            csa, csa_lacks = _pieces(bench, name, tp, "csa", phase, empty)
+            hca, hca_lacks = _pieces(bench, name, tp, "hca", phase, empty)
             for engine in ENGINES:
                 cut = f"{engine}.{name}.tp{tp}"
                 if csa is None or hca is None:
-                    bench.skip(f"csa_{phase}.{cut}", "a compressor or a projection is missing")
+                    bench.skip(f"csa_{phase}.{cut}", f"{csa_lacks or hca_lacks} was not measured")
                 elif phase == "decode":
                     _add_decode(draft, cut, csa, hca, full, source)
                 else:
                     _add_prefill(draft, bench, name, cut, csa, hca, full, top, source)
     _add_tail(draft, bench, name, source)
-    _add_hca_context(draft, bench, name, empty, source)
+    if model(name).hca_ratio is not None:
+        add_hca_context(draft, bench, name, empty, source)
 
 
 def _full_selection(bench: Bench, name: str) -> Curve | None:
@@ -83,12 +81,27 @@ def _full_selection(bench: Bench, name: str) -> Curve | None:
     return bench.curve("sparse_attention", name, "tokens", selected=top, context=shared)
 
 
-def _pieces(bench: Bench, name: str, tp: int, layer: str, phase: str, empty: Curve) -> Pieces | None:
-    curves = [bench.curve("projections", name, "tokens", tp=tp, layer=layer)]
-    for kind in ("c4", "index") if layer == "csa" else ("c128",):
-        curves.append(bench.curve("compressor", name, "tokens", kind=kind, phase=phase))
-    found = [c for c in curves if c is not None]
-    return Pieces(tuple(found), empty) if len(found) == len(curves) else None
+def _pieces(
+    bench: Bench, name: str, tp: int, family: str, phase: str, empty: Curve
+) -> tuple[Pieces | None, str]:
+    """The parts of a family, or the operation that is missing."""
+    kinds = [kind for kind in layer_kinds(name) if kind.family == family]
+    layers = sum(kind.layers for kind in kinds)
+    parts: list[tuple[float, Curve]] = []
+    for kind in kinds:
+        wanted: list[tuple[str, dict[str, int | str]]] = [
+            ("projections", {"tp": tp, "layer": kind.name}),
+            ("norm_rope", {"tp": tp, "layer": kind.name}),
+        ]
+        wanted += [("compressor", {"kind": c, "phase": phase}) for c in kind.compressors]
+        if kind.selects:
+            wanted.append(("translate", {}))
+        for operation, fixed in wanted:
+            curve = bench.curve(operation, name, "tokens", **fixed)
+            if curve is None:
+                return None, operation
+            parts.append((kind.layers / layers, curve))
+    return Pieces(tuple(parts), empty), ""
 
 
 def _add_decode(draft: Draft, cut: str, csa: Pieces, hca: Pieces, full: Curve, source: str) -> None:
@@ -113,8 +126,11 @@ def _add_prefill(
     top: int,
     source: str,
 ) -> None:
-    found = grid_of(bench, "hca_prefill", name)
     scans = grid_of(bench, "index_scan_prefill", name)
+    if model(name).hca_ratio is None:
+        found = None if scans is None else _window_grid(scans[0], scans[1], hca.window)
+    else:
+        found = grid_of(bench, "hca_prefill", name)
     if found is None or scans is None or (found[0], found[1]) != (scans[0], scans[1]):
         bench.skip(f"csa_prefill.{cut}", "scan and HCA chunks were not measured on one complete grid")
         return
@@ -122,10 +138,12 @@ def _add_prefill(
     if not all(csa.covers(n) and hca.covers(n) and full.covers(n) for n in new):
         bench.skip(f"csa_prefill.{cut}", "chunks are larger than the token axis of projections")
         return
-    axes = {"new_tokens": new, "past_tokens": past}
+    axes, ratio = {"new_tokens": new, "past_tokens": past}, min(model(name).csa_ratios)
     rest = [
         [
-            csa.at(n) + csa.window.at(n) + mean_fill(n, p, top) * max(full.at(n) - csa.window.at(n), 0.0)
+            csa.at(n)
+            + csa.window.at(n)
+            + mean_fill(n, p, top, ratio) * max(full.at(n) - csa.window.at(n), 0.0)
             for p in past
         ]
         for n in new
@@ -145,9 +163,18 @@ def _add_prefill(
             draft.compare(operation, guess, m.us + hca.at(n))
 
 
-def mean_fill(new: int, past: int, top: int) -> float:
+def _window_grid(
+    new: list[int], past: list[int], window: Curve
+) -> tuple[list[int], list[int], list[list[float]]] | None:
+    """Attention of layers that see a window alone: the past costs nothing."""
+    if not all(window.covers(n) for n in new):
+        return None
+    return new, past, [[window.at(n)] * len(past) for n in new]
+
+
+def mean_fill(new: int, past: int, top: int, ratio: int = 4) -> float:
     """Mean share of the top-k that the tokens of a chunk fill."""
-    return sum(min((past + i + 1) // _RATIO, top) for i in range(new)) / (new * top)
+    return sum(min((past + i + 1) // ratio, top) for i in range(new)) / (new * top)
 
 
 def _add_tail(draft: Draft, bench: Bench, name: str, source: str) -> None:
@@ -171,74 +198,3 @@ def _add_tail(draft: Draft, bench: Bench, name: str, source: str) -> None:
         "growth of attention over the selection as the history that it lies in grows",
         0.5,
     )
-
-
-def _add_hca_context(draft: Draft, bench: Bench, name: str, empty: Curve, source: str) -> None:
-    one = bench.curve("hca_attention", name, "context", batch=1, width=1)
-    if one is None:
-        bench.skip(f"hca_context.{name}", "fewer than two contexts of one sequence were measured")
-        return
-    above = [max(v - one.values[0], 0.0) for v in one.values]
-    points = one.points if one.points[0] == 0 else [0, *one.points]
-    values = above if one.points[0] == 0 else [0.0, *above]
-    context = Curve(points, values)
-    draft.add_table(
-        f"hca_context.{name}",
-        {"ctx_max": points},
-        context.values,
-        source,
-        "one sequence, added to hca_decode",
-        SPREAD,
-    )
-    for m in bench.rows("hca_attention", name, held_out=True, batch=1, width=1):
-        if context.covers(m.point["context"]):
-            draft.compare(f"hca_context.{name}", one.values[0] + context.at(m.point["context"]), m.us)
-    _add_saturated(draft, bench, name, context, empty, source)
-
-
-def _add_saturated(draft: Draft, bench: Bench, name: str, context: Curve, empty: Curve, source: str) -> None:
-    def row(m: Measured) -> tuple[LegRow, float]:
-        contexts, width = contexts_of(m.point), m.point["width"]
-        base = empty.at(width * len(contexts))
-        total = float(sum(contexts))
-        return LegRow(m.us, base, width * total, total), base + context.at(max(contexts))
-
-    usable = [
-        m
-        for m in bench.rows("hca_attention", name)
-        if empty.covers(m.point["batch"] * m.point["width"]) and context.covers(max(contexts_of(m.point)))
-    ]
-    fitted = []
-    for m in usable:
-        legs, latency = row(m)
-        if not m.point.held_out and m.us > _BEYOND_ONE * latency:
-            fitted.append(legs)
-    if len(fitted) < 3:
-        bench.skip(f"hca_saturated.{name}", f"{len(fitted)} batches are bound by their work, 3 are needed")
-        return
-    rates = peaks(bench.facts)
-    compute = hbm = 0.0
-    if rates is not None:
-        compute = 4 * model(name).heads * HEAD_DIM / HCA_RATIO / rates.bf16_flops
-        hbm = ENTRY_BYTES / HCA_RATIO / rates.hbm_bytes
-    found = two_legs(fitted, (compute, hbm))
-    operation = f"hca_saturated.{name}"
-    draft.add_fit(
-        operation,
-        {
-            "context": (1, max(r.second for r in fitted)),
-            "token_context": (1, max(r.first for r in fitted)),
-        },
-        [
-            ("compute", found.first.slope, ("token_context",)),
-            ("hbm", found.second.slope, ("context",)),
-        ],
-        "max",
-        source,
-        f"batches bound by their work; compute {found.first.words}; hbm {found.second.words}",
-        max(found.error(fitted), SPREAD),
-    )
-    for m in usable:
-        legs, latency = row(m)
-        if m.point.held_out and m.point["batch"] > 1:
-            draft.compare(operation, max(latency, found.at(legs)), m.us)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from v4calib.curves import rising_grid, safe_beyond
 from v4calib.draft import Draft
 from v4calib.fits.bench import SPREAD, Bench, Curve
-from v4calib.fits.legs import LegRow, two_legs
+from v4calib.fits.legs import LegRow, TwoLegs, two_legs
 from v4calib.grid import contexts_of
-from v4calib.operations.index_scan import KEY_BYTES, RATIO
+from v4calib.operations.index_scan import KEY_BYTES, decode_ratio
 from v4calib.roofline import peaks
 from v4calib.rows import Measured
 from v4kernels.shapes import INDEX_DIM, model
@@ -56,11 +56,24 @@ def add_scan(draft: Draft, bench: Bench, name: str, source: str) -> None:
         for m in above:
             if m.point.held_out and _covers(floor, m):
                 draft.compare(operation, legs.at(_leg_row(m, floor)), m.us)
+        if dtype == "fp4":
+            _compare_candidates(draft, bench, name, operation, legs, floor)
     floor = floors.get("fp8") or floors.get("fp4")
     if floor is not None and "index_scan_floor" not in draft.operations:
         draft.add_table(
             "index_scan_floor", {"tokens": floor.points}, floor.values, source, "shortest context", SPREAD
         )
+
+
+def _compare_candidates(
+    draft: Draft, bench: Bench, name: str, operation: str, legs: TwoLegs, floor: Curve
+) -> None:
+    """V4.1's scans inside a pool are priced by the legs of the dense one: how far off is that?"""
+    for m in bench.rows("candidate_scan", name):
+        tokens = m.point["tokens"]
+        if floor.covers(tokens):
+            pairs = float(tokens * model(name).candidate_entries)
+            draft.compare(operation, legs.at(LegRow(m.us, floor.at(tokens), pairs, pairs)), m.us)
 
 
 def add_grid(
@@ -118,7 +131,7 @@ def _covers(floor: Curve, m: Measured) -> bool:
 
 
 def _entries(m: Measured) -> int:
-    return sum(c // RATIO for c in contexts_of(m.point))
+    return sum(c // decode_ratio(m.point.model) for c in contexts_of(m.point))
 
 
 def _leg_row(m: Measured, floor: Curve) -> LegRow:

@@ -7,7 +7,7 @@ from v4calib.fits.bench import SPREAD, Bench, Curve
 from v4calib.fits.legs import LegRow, two_terms
 from v4calib.fits.scan import add_grid
 from v4calib.grid import contexts_of
-from v4calib.operations.topk import RATIO
+from v4calib.operations.index_scan import TABLE_RATIO, decode_ratio
 from v4calib.rows import Measured
 from v4kernels.shapes import model
 
@@ -15,13 +15,13 @@ _BEYOND_ONE = 1.3  # times the latency of one row: then the rate is what bounds
 
 
 def add_topk(draft: Draft, bench: Bench, name: str, source: str) -> None:
-    """`topk_decode`, `topk_rate` and `topk_prefill` of a model."""
-    start = RATIO * model(name).index_topk
+    """`topk_decode`, `topk_rate` and `topk_prefill` of a model; contexts at the ratio of the tables."""
+    start, scale = TABLE_RATIO * model(name).index_topk, TABLE_RATIO // decode_ratio(name)
     one = bench.curve("topk", name, "context", batch=1, width=1)
     if one is None:
         bench.skip(f"topk_decode.{name}", "fewer than two contexts of one sequence were measured")
     else:
-        points = [0, start, start + RATIO, *one.points]
+        points = [0, start, start + TABLE_RATIO, *(scale * p for p in one.points)]
         values = [0.0, 0.0, one.values[0], *one.values]
         draft.add_table(
             f"topk_decode.{name}",
@@ -39,14 +39,14 @@ def add_topk(draft: Draft, bench: Bench, name: str, source: str) -> None:
 
 
 def _add_rate(draft: Draft, bench: Bench, name: str, one: Curve, source: str) -> None:
-    start = RATIO * model(name).index_topk
+    start, scale = TABLE_RATIO * model(name).index_topk, TABLE_RATIO // decode_ratio(name)
     chosen: list[tuple[Measured, LegRow]] = []
     for m in bench.rows("topk", name):
         contexts, width = contexts_of(m.point), m.point["width"]
         longest = max(contexts)
         if one.covers(longest) and m.us > _BEYOND_ONE * one.at(longest):
             tokens = width * len(contexts)
-            chosen.append((m, LegRow(m.us, 0.0, float(tokens), float(width * sum(contexts)))))
+            chosen.append((m, LegRow(m.us, 0.0, float(tokens), float(scale * width * sum(contexts)))))
     for m in bench.rows("topk_prefill", name):
         new, past = m.point["new"], m.point["past"]
         if past >= start and new > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from v4calib.errors import CalibError
 from v4calib.operations.attention import HcaDecode, HcaPrefill, SparseAttention
 from v4calib.operations.base import LaunchedOperation, MeasuredOperation, TorchCase, copies_for
+from v4calib.operations.candidates import CandidatePool, CandidateScan
 from v4calib.operations.ceilings import Copy, EmptyLaunch, MatrixProduct
 from v4calib.operations.collectives import Collective
 from v4calib.operations.compressor import Compressor
@@ -13,6 +14,8 @@ from v4calib.operations.experts import RoutedExperts
 from v4calib.operations.index_scan import IndexScan, IndexScanPrefill
 from v4calib.operations.links import HostToDevice
 from v4calib.operations.mhc import Mhc
+from v4calib.operations.norm_rope import NormRope
+from v4calib.operations.selection import Gather, Translate
 from v4calib.operations.topk import TopK, TopKPrefill
 
 __all__ = [
@@ -33,11 +36,16 @@ _ALL: tuple[MeasuredOperation, ...] = (
     IndexScanPrefill(),
     TopK(),
     TopKPrefill(),
+    CandidatePool(),
+    CandidateScan(),
+    Translate(),
+    Gather(),
     SparseAttention(),
     HcaDecode(),
     HcaPrefill(),
     Compressor(),
     Projections(),
+    NormRope(),
     SharedExpert(),
     LmHead(),
     MtpProjection(),

@@ -3,20 +3,22 @@
 Sparse attention is a launch over query tokens, decode and prefill alike: `selected` entries each (none, or
 the full top-k) scattered over a history of `context` tokens, which is what its caches and TLBs see. HCA
 reads every C128 entry of a sequence. Counts are the kernels' own: 4 x heads x 512 FLOPs an entry and query;
-entries of a sequence cross HBM once however many of its tokens read them.
+entries of a sequence cross HBM once however many of its tokens read them. V4.1 selects 288-byte FP4 entries
+beside a 528-byte window, which needs tensor memory; every copy has a history and windows of its own.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from v4calib.device import DeviceFacts
 from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points, entries_seen
 from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.operations.tensors import filled_cache, sample, scattered_tables, worst
 from v4calib.roofline import Work
 from v4kernels.shapes import HEAD_DIM, WINDOW, model
 
-ENTRY_BYTES = 584
+ENTRY_BYTES = {"fp8_584": 584, "fp4_288": 288, "fp8_528": 528}
 C4_PAGE_ENTRIES, C128_PAGE_ENTRIES, WINDOW_PAGE_ENTRIES = 64, 2, 256
 HCA_RATIO = 128
 _FILL_CONTEXT = 65_536
@@ -58,6 +60,12 @@ class SparseAttention(LaunchedOperation):
                 points.append(Point(self.name, model_name, sizes))
         return points
 
+    def refuse(self, point: Point, facts: DeviceFacts) -> str | None:
+        shape = model(point.model)
+        if facts.kind == "cuda" and facts.arch < 100 and shape.main_format != shape.window_format:
+            return f"sm_{facts.arch} has no tensor memory for two entry formats in one softmax"
+        return super().refuse(point, facts)
+
     def configuration(self, point: Point) -> str:
         return f"{point.model} {'selected' if point['selected'] else 'window'}"
 
@@ -76,7 +84,8 @@ class SparseAttention(LaunchedOperation):
         distinct = selected
         if tokens > 1:
             distinct = int(history * (1 - (1 - selected / history) ** tokens))
-        return ENTRY_BYTES * (window + distinct)
+        shape = model(point.model)
+        return ENTRY_BYTES[shape.window_format] * window + ENTRY_BYTES[shape.main_format] * distinct
 
     def footprint_bytes(self, point: Point) -> int:
         return self._entry_bytes(point) + point["tokens"] * model(point.model).heads * HEAD_DIM * 4
@@ -89,29 +98,31 @@ class SparseAttention(LaunchedOperation):
         from v4kernels.swa_attention import swa_attention
 
         tokens, selected, context = point["tokens"], point["selected"], point["context"]
-        base = _Attention(model(point.model).heads, tokens, torch_device)
+        base = _Attention(point.model, tokens, copies, torch_device)
+        fmt = layouts.entry_format(model(point.model).main_format)
         pages = max(1, context // 4 // C4_PAGE_ENTRIES) if selected else 1
-        cache = layouts.PagedCache(
-            filled_cache(layouts.FP8_584, pages, C4_PAGE_ENTRIES, torch_device),
-            layouts.FP8_584,
-            C4_PAGE_ENTRIES,
-        )
+        data = filled_cache(fmt, pages * copies, C4_PAGE_ENTRIES, torch_device)
+        cache = layouts.PagedCache(data, fmt, C4_PAGE_ENTRIES)
         history = pages * C4_PAGE_ENTRIES
 
-        def draw() -> Any:
+        def draw(copy: int) -> Any:
+            """Slots of one copy's own history."""
             if tokens > _DISTINCT_TOKENS:  # a permutation a token takes too long; few of its draws repeat
-                return torch.randint(0, history, (tokens, selected), dtype=torch.int32, device=torch_device)
-            rows = [torch.randperm(history, device=torch_device)[:selected] for _ in range(tokens)]
-            return torch.stack(rows).to(torch.int32)
+                rows = torch.randint(0, history, (tokens, selected), device=torch_device)
+            else:
+                each = [torch.randperm(history, device=torch_device)[:selected] for _ in range(tokens)]
+                rows = torch.stack(each)
+            return (rows + copy * history).to(torch.int32)
 
-        slots = [draw() for _ in range(copies)]
+        slots = [draw(copy) for copy in range(copies)]
 
         def run(copy: int) -> Any:
+            window_slots = base.window_slots[copy]
             if not kernels:
-                return base.refer([cache.read(row) for row in slots[copy]])
+                return base.refer([cache.read(row) for row in slots[copy]], copy)
             if not selected:
-                return swa_attention(base.q, base.sinks, base.window, base.window_slots)
-            return sparse_attention(base.q, base.sinks, base.window, base.window_slots, cache, slots[copy])
+                return swa_attention(base.q, base.sinks, base.window, window_slots)
+            return sparse_attention(base.q, base.sinks, base.window, window_slots, cache, slots[copy])
 
         def check() -> str | None:
             return base.compare(self.name, run(0), lambda token: cache.read(slots[0][token]))
@@ -127,7 +138,7 @@ class HcaDecode(LaunchedOperation):
     kernel = "v4kernels.hca_attention"
 
     def points(self, model_name: str, axes: Grid) -> list[Point]:
-        return decode_points(self.name, model_name, axes)
+        return decode_points(self.name, model_name, axes) if model(model_name).hca_ratio else []
 
     def twin(self, point: Point) -> Point:
         return point.with_sizes(batch=1, context=1024, mix="equal")
@@ -137,7 +148,7 @@ class HcaDecode(LaunchedOperation):
         pairs = width * (sum(visible) + WINDOW * len(visible))
         entries = sum(visible) + (WINDOW + width - 1) * len(visible)
         tokens = width * len(visible)
-        return attention_work(model(point.model).heads, pairs, tokens, entries * ENTRY_BYTES)
+        return attention_work(model(point.model).heads, pairs, tokens, entries * ENTRY_BYTES["fp8_584"])
 
     def footprint_bytes(self, point: Point) -> int:
         return self.work(point).read_bytes
@@ -161,7 +172,7 @@ class HcaPrefill(LaunchedOperation):
     group = "prefill"
 
     def points(self, model_name: str, axes: Grid) -> list[Point]:
-        return chunk_points(self.name, model_name, axes)
+        return chunk_points(self.name, model_name, axes) if model(model_name).hca_ratio else []
 
     def twin(self, point: Point) -> Point:
         return point.with_sizes(new=min(point["new"], 16), past=1024)
@@ -170,7 +181,7 @@ class HcaPrefill(LaunchedOperation):
         new, past = point["new"], point["past"]
         pairs = entries_seen(new, past, HCA_RATIO) + new * WINDOW
         entries = (past + new) // HCA_RATIO + WINDOW + new - 1
-        return attention_work(model(point.model).heads, pairs, new, entries * ENTRY_BYTES)
+        return attention_work(model(point.model).heads, pairs, new, entries * ENTRY_BYTES["fp8_584"])
 
     def footprint_bytes(self, point: Point) -> int:
         return self.work(point).hbm_bytes
@@ -193,38 +204,42 @@ class HcaPrefill(LaunchedOperation):
 class _Attention:
     """Queries, sinks and windows that every case needs, and the comparison."""
 
-    def __init__(self, heads: int, tokens: int, device: str) -> None:
+    def __init__(self, name: str, tokens: int, copies: int, device: str) -> None:
         import torch
 
         from v4kernels import layouts
 
-        pages = min(tokens, _WINDOW_PAGES)
-        self.q = torch.randn(tokens, heads, HEAD_DIM, device=device).to(torch.bfloat16)
-        self.sinks = torch.randn(heads, device=device)
-        data = filled_cache(layouts.FP8_584, pages, WINDOW_PAGE_ENTRIES, device)
-        self.window = layouts.PagedCache(data, layouts.FP8_584, WINDOW_PAGE_ENTRIES)
-        page = torch.arange(tokens, device=device) % pages
-        slots = page[:, None] * WINDOW_PAGE_ENTRIES + torch.arange(WINDOW, device=device)
-        self.window_slots = slots.to(torch.int32)
+        shape, pages = model(name), min(tokens * copies, _WINDOW_PAGES)
+        fmt = layouts.entry_format(shape.window_format)
+        self.q = torch.randn(tokens, shape.heads, HEAD_DIM, device=device).to(torch.bfloat16)
+        self.sinks = torch.randn(shape.heads, device=device)
+        data = filled_cache(fmt, pages, WINDOW_PAGE_ENTRIES, device)
+        self.window = layouts.PagedCache(data, fmt, WINDOW_PAGE_ENTRIES)
+        self.window_slots = []  # of each copy
+        for copy in range(copies):
+            page = (torch.arange(tokens, device=device) + copy * tokens) % pages
+            slots = page[:, None] * WINDOW_PAGE_ENTRIES + torch.arange(WINDOW, device=device)
+            self.window_slots.append(slots.to(torch.int32))
 
-    def refer(self, entries: list[Any]) -> Any:
+    def refer(self, entries: list[Any], copy: int) -> Any:
         """The reference over all tokens."""
         import torch
 
         from v4kernels.reference.attention import attention
 
-        windows = [self.window.read(row) for row in self.window_slots]
+        windows = [self.window.read(row) for row in self.window_slots[copy]]
         return attention(self.q, self.sinks, [torch.cat(pair) for pair in zip(windows, entries, strict=True)])
 
     def compare(self, name: str, got: Any, entries_of: Any) -> str | None:
-        """Some tokens of `got` against the reference on their own entries."""
+        """Some tokens of `got`, of the first copy, against the reference on their own entries."""
         import torch
 
         from v4kernels import numeric
         from v4kernels.reference.attention import attention
 
         taken = sample(3, self.q.shape[0])
-        lists = [torch.cat([self.window.read(self.window_slots[t]), entries_of(t)]).cpu() for t in taken]
+        slots = self.window_slots[0]
+        lists = [torch.cat([self.window.read(slots[t]), entries_of(t)]).cpu() for t in taken]
         want, bound = attention(self.q[taken], self.sinks, lists, numeric.bf16_roundoff(got.device))
         return worst(name, numeric.deviation(got[taken], want, bound))
 
@@ -244,7 +259,7 @@ def _hca_case(
     from v4kernels import layouts
     from v4kernels.hca_attention import hca_attention
 
-    base = _Attention(model(point.model).heads, len(visible), device)
+    base = _Attention(point.model, len(visible), copies, device)
     tables, pages = scattered_tables(lengths, C128_PAGE_ENTRIES, copies, device)
     cache = layouts.PagedCache(
         filled_cache(layouts.FP8_584, pages, C128_PAGE_ENTRIES, device), layouts.FP8_584, C128_PAGE_ENTRIES
@@ -259,9 +274,9 @@ def _hca_case(
 
     def run(copy: int) -> Any:
         if not kernels:
-            return base.refer([entries_of(t, copy) for t in range(len(visible))])
+            return base.refer([entries_of(t, copy) for t in range(len(visible))], copy)
         return hca_attention(
-            base.q, base.sinks, base.window, base.window_slots, cache, tables[copy], request, seen,
+            base.q, base.sinks, base.window, base.window_slots[copy], cache, tables[copy], request, seen,
             max_visible=longest,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The compressors of CSA (main and index) and HCA: states of new tokens to entries.
+"""The compressors of CSA (main and index), HCA and V4.1's CSA2: states of new tokens to entries.
 
 Decode: every token is a sequence of its own, one in `ratio` completes an entry. Prefill: one sequence.
 Counts are the kernel's own.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from v4calib.grid import Grid, Point
 from v4calib.operations.base import LaunchedOperation, TorchCase
+from v4calib.operations.layers import layer_kinds
 from v4calib.operations.tensors import worst
 from v4calib.roofline import Work
 from v4kernels.shapes import HCA_COMPRESSOR, HEAD_DIM, INDEX_COMPRESSOR, CompressorShape
 
-KINDS = ("c4", "index", "c128")
 _SHAPES = {
     "c4": CompressorShape(HEAD_DIM, 4, overlap=True),
     "index": INDEX_COMPRESSOR,
     "c128": HCA_COMPRESSOR,
+    "c2": CompressorShape(HEAD_DIM, 2, overlap=False),
+    "c1": CompressorShape(HEAD_DIM, 1, overlap=False),
 }
-_ENTRY_BYTES = {"c4": 584, "index": 132, "c128": 584}
-_PAGE_ENTRIES = {"c4": 64, "index": 64, "c128": 2}
+_FORMATS = {"c4": "fp8_584", "index": "index_fp8", "c128": "fp8_584", "c2": "fp4_288", "c1": "fp4_288"}
+_ENTRY_BYTES = {"fp8_584": 584, "index_fp8": 132, "fp4_288": 288}
+_PAGE_ENTRIES = {"c128": 2}
+_PAGE_ENTRIES_ELSE = 64
 _DECODE_TOKENS = 512
 
 
@@ -27,7 +31,7 @@ class Compressor(LaunchedOperation):
     """All three, by kind and phase."""
 
     name = "compressor"
-    about = "CSA, index and HCA compressors"
+    about = "compressors of the model's entries and index keys"
     kernel = "v4kernels.compressor"
     group = "tokens"
 
@@ -35,7 +39,7 @@ class Compressor(LaunchedOperation):
         return [
             Point(self.name, model, (("tokens", t), ("kind", kind), ("phase", phase)), _held(axes.tokens, i))
             for i, t in enumerate(axes.tokens)
-            for kind in KINDS
+            for kind in dict.fromkeys(c for k in layer_kinds(model) for c in k.compressors)
             for phase in ("decode", "prefill")
             if phase == "prefill" or t <= _DECODE_TOKENS
         ]
@@ -54,7 +58,7 @@ class Compressor(LaunchedOperation):
         read = entries * shape.window * (row // shape.series) + tokens * row if decode else tokens * row
         return Work(
             read_bytes=read,
-            write_bytes=entries * _ENTRY_BYTES[point.word("kind")] + tokens * row,
+            write_bytes=entries * _ENTRY_BYTES[_FORMATS[point.word("kind")]] + tokens * row,
             fp32_ops=entries * shape.dim * (6 * shape.window + 12),
         )
 
@@ -75,8 +79,8 @@ class Compressor(LaunchedOperation):
         from v4kernels.reference import compressor as reference
 
         kind, tokens = point.word("kind"), point["tokens"]
-        shape, page_entries = _SHAPES[kind], _PAGE_ENTRIES[kind]
-        fmt = layouts.INDEX_FP8 if kind == "index" else layouts.FP8_584
+        shape, page_entries = _SHAPES[kind], _PAGE_ENTRIES.get(kind, _PAGE_ENTRIES_ELSE)
+        fmt = layouts.entry_format(_FORMATS[kind])
         if point.word("phase") == "decode":
             base = 4 * shape.window
             runs, positions = [1] * tokens, [base + r % shape.ratio for r in range(tokens)]
@@ -117,10 +121,12 @@ class Compressor(LaunchedOperation):
                 states_here.double().cpu(), bias.cpu(), norm.cpu(), table_here.cpu(), shape, 1e-6
             )
             got = here.read(layouts.slots_of(table[0], page_entries, torch.arange(2)).to(torch_device)).cpu()
-            # Half a step of e4m3 is 2^-4 of a value; beside a tie or a scale step it may be a whole one.
-            block = 128 if kind == "index" else 64
-            top = want.abs().unflatten(1, (-1, block)).amax(-1, keepdim=True).expand(-1, -1, block).flatten(1)
-            return worst(self.name, numeric.deviation(got, want, want.abs() * 2**-3 + top * 2**-9 + 1e-5))
+            block = {"fp8_584": 64, "index_fp8": 128, "fp4_288": 16}[fmt.name]
+            top = want.abs().unflatten(1, (-1, block)).amax(-1).repeat_interleave(block, 1)
+            # Half a step of e4m3 is 2^-4 of a value; beside a tie or a scale step it may be a whole one. The
+            # largest steps of e2m1 are a third of a block's maximum, whose scale is rounded by 2^-4 itself.
+            bound = top * 0.4 if fmt is layouts.FP4_288 else want.abs() * 2**-3 + top * 2**-9
+            return worst(self.name, numeric.deviation(got, want, bound + 1e-5))
 
         return TorchCase(run, check if kernels else lambda: None, copies, self.footprint_bytes(point))
 

@@ -1,9 +1,9 @@
 """Dense matrices through torch: attention projections, shared expert, LM head, the draft layer's projection.
 
 FP8 with one scale a tensor on a GPU (`torch._scaled_mm`: the operands and the rate of the served block FP8,
-without its scale reads), BF16 for the LM head and on a CPU. Tensor parallelism divides heads and columns;
-what is replicated (q_a, kv, compressors, indexer) is not divided. Matrices follow
-`v4kernels.projections`, of which a test holds these counts.
+without its scale reads). BF16 on a CPU, for the LM head, and for the grouped output projection, which engines
+run as one batched BF16 product. Matrices of layers: `layers`; a test holds their sizes against
+`v4kernels.projections`.
 """
 
 from __future__ import annotations
@@ -15,47 +15,12 @@ from typing import Any
 
 from v4calib.grid import Grid, Point, token_points
 from v4calib.operations.base import LaunchedOperation, TorchCase
+from v4calib.operations.layers import Matrix, kind_of, layer_matrices, layer_names
+from v4calib.operations.tensors import sample, worst
 from v4calib.roofline import Work
-from v4kernels.shapes import HEAD_DIM, INDEX_DIM, model
+from v4kernels.shapes import model
 
-LAYERS = ("csa", "hca", "swa")
 _TILE = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """`groups` products [tokens, inputs] x [inputs, outputs]."""
-
-    inputs: int
-    outputs: int
-    groups: int = 1
-
-    @property
-    def parameters(self) -> int:
-        return self.groups * self.inputs * self.outputs
-
-
-def layer_matrices(name: str, layer: str, tp: int) -> list[Matrix]:
-    """Projections of one attention layer on one rank."""
-    m = model(name)
-    groups = max(m.o_groups // tp, 1)
-    matrices = [
-        Matrix(m.hidden, m.q_lora_rank),
-        Matrix(m.q_lora_rank, m.heads // tp * HEAD_DIM),
-        Matrix(m.hidden, HEAD_DIM),
-        Matrix(m.heads * HEAD_DIM // m.o_groups, m.o_lora_rank, groups),
-        Matrix(groups * m.o_lora_rank, m.hidden),
-    ]
-    if layer == "csa":
-        matrices += [
-            Matrix(m.hidden, 4 * HEAD_DIM),
-            Matrix(m.hidden, 4 * INDEX_DIM),
-            Matrix(m.q_lora_rank, m.index_heads * INDEX_DIM),
-            Matrix(m.hidden, m.index_heads),
-        ]
-    if layer == "hca":
-        matrices.append(Matrix(m.hidden, 2 * HEAD_DIM))
-    return matrices
 
 
 class Dense(LaunchedOperation):
@@ -77,10 +42,12 @@ class Dense(LaunchedOperation):
         return "bf16" if self.bf16 else "fp8"
 
     def work(self, point: Point) -> Work:
-        tokens, byte = point["tokens"], 2 if self.bf16 else 1
-        found = self.matrices(point)
+        tokens, found = point["tokens"], self.matrices(point)
         return Work(
-            read_bytes=sum((m.parameters + tokens * m.inputs * m.groups) * byte for m in found),
+            read_bytes=sum(
+                (m.parameters + tokens * m.inputs * m.groups) * (2 if self.bf16 or m.groups > 1 else 1)
+                for m in found
+            ),
             write_bytes=sum(tokens * m.outputs * m.groups * 2 for m in found),
             matrix_flops=sum(2 * tokens * m.parameters for m in found),
         )
@@ -97,9 +64,13 @@ class Dense(LaunchedOperation):
 
         def run(copy: int) -> None:
             for product in sets[copy]:
-                product()
+                product.run()
 
-        return TorchCase(run, lambda: None, copies, self.footprint_bytes(point))
+        def check() -> str | None:
+            problems = (product.check(self.name) for product in sets[0])
+            return next((problem for problem in problems if problem), None)
+
+        return TorchCase(run, check if kernels else lambda: None, copies, self.footprint_bytes(point))
 
 
 class Projections(Dense):
@@ -113,11 +84,11 @@ class Projections(Dense):
         return [
             Point(p.operation, p.model, (*p.sizes, ("layer", layer)), p.held_out)
             for p in found
-            for layer in (LAYERS[:2])
+            for layer in layer_names(model_name)
         ]
 
     def matrices(self, point: Point) -> list[Matrix]:
-        return layer_matrices(point.model, point.word("layer"), point["tp"])
+        return layer_matrices(point.model, kind_of(point.model, point.word("layer")), point["tp"])
 
 
 class SharedExpert(Dense):
@@ -157,9 +128,38 @@ class MtpProjection(Dense):
         return [Matrix(2 * m.hidden, m.hidden)]
 
 
-def _product(matrix: Matrix, tokens: int, fp8: bool, device: str) -> Callable[[], Any]:
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """One matrix with operands: x [groups, tokens, inputs], w [groups, outputs, inputs]."""
+
+    run: Callable[[], Any]
+    x: Any
+    w: Any
+
+    def check(self, name: str) -> str | None:
+        """Corners of the first group's result against FP64 on the same operands."""
+        import torch
+
+        from v4kernels import numeric
+
+        got = self.run()
+        x, w = self.x[0], self.w[0]
+        rows, columns = sample(4, x.shape[0]), sample(16, w.shape[0])
+        few = got.reshape(-1, x.shape[0], w.shape[0])[0][rows][:, columns]
+        a, b = x[rows].float().double().cpu(), w[columns].float().double().cpu()
+        want, magnitude = a @ b.T, a.abs() @ b.abs().T
+        hopper = x.dtype is torch.float8_e4m3fn and torch.cuda.get_device_capability()[0] < 10
+        u = numeric.U_FP8_HOPPER if hopper else numeric.U_FP32
+        bound = numeric.accumulation_factor(x.shape[1], u) * magnitude
+        bound += numeric.bf16_roundoff(got.device) * want.abs()
+        return worst(name, numeric.deviation(few, want, bound))
+
+
+def _product(matrix: Matrix, tokens: int, fp8: bool, device: str) -> _Product:
     """One product on operands that repeat every few rows: random enough, and quick to make."""
     import torch
+
+    fp8 = fp8 and matrix.groups == 1
 
     def operand(rows: int, columns: int) -> Any:
         few = torch.randn(min(rows, _TILE), columns, device=device) * columns**-0.5
@@ -169,15 +169,14 @@ def _product(matrix: Matrix, tokens: int, fp8: bool, device: str) -> Callable[[]
         whole = repeated.repeat(-(-rows // _TILE), 1)[:rows].contiguous()
         return whole.view(torch.float8_e4m3fn) if fp8 else whole
 
-    pairs = [
-        (operand(tokens, matrix.inputs), operand(matrix.outputs, matrix.inputs).T)
-        for _ in range(matrix.groups)
-    ]
+    x, w = operand(tokens, matrix.inputs), operand(matrix.outputs, matrix.inputs)
     if fp8:
         one = torch.ones((), device=device)
-        return lambda: [torch._scaled_mm(x, w, one, one, out_dtype=torch.bfloat16) for x, w in pairs]
-    if len(pairs) == 1:
-        x, w = pairs[0]
-        return lambda: x @ w
-    a, b = torch.stack([x for x, _ in pairs]), torch.stack([w for _, w in pairs])
-    return lambda: torch.bmm(a, b)
+        return _Product(
+            lambda: torch._scaled_mm(x, w.T, one, one, out_dtype=torch.bfloat16), x[None], w[None]
+        )
+    if matrix.groups == 1:
+        return _Product(lambda: x @ w.T, x[None], w[None])
+    a = torch.stack([operand(tokens, matrix.inputs) for _ in range(matrix.groups)])
+    b = torch.stack([operand(matrix.outputs, matrix.inputs) for _ in range(matrix.groups)])
+    return _Product(lambda: torch.bmm(a, b.transpose(1, 2)), a, b)

@@ -20,6 +20,7 @@ from v4calib.roofline import Work
 from v4kernels.shapes import model
 
 SKEW = 1.2
+_WIDTH = 256  # columns of a block of the kernels
 _CUTS = {"quick": ((1, 4), (1, 8)), "cpu": ((1, 4),)}
 _ALL_CUTS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (1, 4), (1, 8))
 _BYTES = {"fp8": 1 + 1 / 32, "bf16": 2.0}
@@ -72,6 +73,9 @@ class RoutedExperts(LaunchedOperation):
         reason = super().refuse(point, facts)
         if reason is None and (point.word("activation") == "fp8") != (facts.arch >= 100):
             return f"sm_{facts.arch} serves these experts with other activations"
+        width = model(point.model).expert_dim // point["tp"]
+        if reason is None and width % _WIDTH:
+            return f"an expert of {width} columns under TP {point['tp']} is no multiple of {_WIDTH}"
         return reason
 
     def matrix_format(self, point: Point) -> str:

@@ -3,12 +3,15 @@
 Decode: batch x context x verify width; the tokens of a verify step share one read of the keys. Prefill: a
 chunk in groups of eight consecutive tokens, as the launcher takes it. Counts are the kernel's own
 (`v4kernels.index_scan.work`): key bytes once a group, 2 x heads x 128 FLOPs and two FP32 instructions a
-head for each (query, key). Keys: FP8 (132 bytes); where the GPU has an FP4 matrix unit also MXFP4 (68).
+head for each (query, key). Keys: FP8 (132 bytes); where the GPU has an FP4 matrix unit also MXFP4 (68), which
+is all that V4.1 has. A decode context has an entry every `decode_ratio` tokens; a chunk is in the units of
+the profile's tables, an entry every four tokens, for every model.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from v4calib.device import DeviceFacts
 from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points, entries_seen
@@ -16,11 +19,56 @@ from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.operations.tensors import filled_cache, sample, scattered_tables, worst
 from v4calib.roofline import Work
 from v4kernels.shapes import INDEX_DIM, MAX_VERIFY, model
+from v4sim.model import spec
 
-RATIO = 4
+TABLE_RATIO = 4  # tokens an entry in the tables of a profile, whatever the model
 PAGE_ENTRIES = 64
 KEY_BYTES = {"fp8": 132, "fp4": 68}
 _DATA_BYTES = {"fp8": 128, "fp4": 64}
+
+
+def decode_ratio(name: str) -> int:
+    """Tokens an entry of the finest family that a decode step scans: 4 in V4, 1 in V4.1."""
+    return min(model(name).csa_ratios)
+
+
+def key_formats(name: str) -> tuple[str, ...]:
+    """V4 serves FP8 or FP4 keys, V4.1 FP4 alone."""
+    return tuple(spec(name).index_dtypes)
+
+
+def refuse_keys(dtype: str, facts: DeviceFacts) -> str | None:
+    """FP4 keys need a matrix unit for them; a CPU decodes anything."""
+    if dtype == "fp4" and facts.kind == "cuda" and facts.arch < 100:
+        return f"sm_{facts.arch} has no FP4 matrix unit"
+    return None
+
+
+def queries(tokens: int, heads: int, dtype: str, device: str) -> tuple[Any, Any, Any]:
+    """Random index queries: bytes, their scales or None, and head weights with all other scales."""
+    import torch
+
+    from v4kernels import quant
+
+    generator = torch.Generator().manual_seed(tokens)
+    values = torch.randn(tokens, heads, INDEX_DIM, generator=generator)
+    weights = torch.randn(tokens, heads, generator=generator)
+    if dtype == "fp4":
+        q, scale = quant.to_mxfp4(values)
+        return q.to(device), scale.to(device), weights.to(device)
+    q, scale = quant.to_e4m3(values, INDEX_DIM)
+    return q.to(device), None, (weights * quant.ue8m0_value(scale)[..., 0]).to(device)
+
+
+def scan_bound(heads: int, dtype: str, device: str) -> float:
+    """What a logit may be off by, as a share of its magnitude."""
+    import torch
+
+    from v4kernels import numeric
+
+    hopper = device != "cpu" and dtype == "fp8" and torch.cuda.get_device_capability()[0] < 10
+    u = numeric.U_FP8_HOPPER if hopper else numeric.U_FP32
+    return numeric.accumulation_factor(INDEX_DIM, u) + numeric.accumulation_factor(heads + 2, numeric.U_FP32)
 
 
 def scan_work(entries: int, pairs: int, tokens: int, heads: int, dtype: str) -> Work:
@@ -40,18 +88,16 @@ class IndexScan(LaunchedOperation):
     about = "CSA index logits of a decode batch"
     kernel = "v4kernels.index_scan"
 
-    def points(self, model: str, axes: Grid) -> list[Point]:
-        formats = ("fp8",) if axes.name == "cpu" else ("fp8", "fp4")
+    def points(self, model_name: str, axes: Grid) -> list[Point]:
+        formats = key_formats(model_name)[: 1 if axes.name == "cpu" else None]
         return [
             Point(p.operation, p.model, (*p.sizes, ("dtype", dtype)), p.held_out)
-            for p in decode_points(self.name, model, axes)
+            for p in decode_points(self.name, model_name, axes)
             for dtype in formats
         ]
 
     def refuse(self, point: Point, facts: DeviceFacts) -> str | None:
-        if point.word("dtype") == "fp4" and facts.arch < 100:
-            return f"sm_{facts.arch} has no FP4 matrix unit" if facts.arch else "FP4 keys are for sm_100"
-        return super().refuse(point, facts)
+        return refuse_keys(point.word("dtype"), facts) or super().refuse(point, facts)
 
     def matrix_format(self, point: Point) -> str:
         return point.word("dtype")
@@ -63,7 +109,7 @@ class IndexScan(LaunchedOperation):
         return point.with_sizes(batch=1, context=1024, mix="equal")
 
     def work(self, point: Point) -> Work:
-        entries = sum(c // RATIO for c in contexts_of(point))
+        entries = sum(c // decode_ratio(point.model) for c in contexts_of(point))
         width = point["width"]
         heads = model(point.model).index_heads
         return scan_work(entries, entries * width, point["batch"] * width, heads, point.word("dtype"))
@@ -73,12 +119,12 @@ class IndexScan(LaunchedOperation):
         return work.hbm_bytes
 
     def build(self, point: Point, torch_device: str, copies: int, kernels: bool) -> TorchCase:
-        width = point["width"]
+        width, ratio = point["width"], decode_ratio(point.model)
         contexts = contexts_of(point)
         groups = [width] * len(contexts)
-        visible = [max((c - width + j + 1) // RATIO, 1) for c in contexts for j in range(width)]
+        visible = [max((c - width + j + 1) // ratio, 1) for c in contexts for j in range(width)]
         requests = list(range(len(contexts)))
-        lengths = [c // RATIO + 1 for c in contexts]
+        lengths = [c // ratio + 1 for c in contexts]
         return _scan_case(
             point.model,
             point.word("dtype"),
@@ -104,8 +150,11 @@ class IndexScanPrefill(LaunchedOperation):
     def points(self, model: str, axes: Grid) -> list[Point]:
         return chunk_points(self.name, model, axes)
 
+    def refuse(self, point: Point, facts: DeviceFacts) -> str | None:
+        return refuse_keys(self.matrix_format(point), facts) or super().refuse(point, facts)
+
     def matrix_format(self, point: Point) -> str:
-        return "fp8"
+        return key_formats(point.model)[0]
 
     def configuration(self, point: Point) -> str:
         return f"{point.model} width {min(point['new'], MAX_VERIFY)}"
@@ -115,8 +164,8 @@ class IndexScanPrefill(LaunchedOperation):
 
     def work(self, point: Point) -> Work:
         new, past = point["new"], point["past"]
-        pairs = entries_seen(new, past, RATIO)
-        return scan_work((past + new) // RATIO, pairs, new, model(point.model).index_heads, "fp8")
+        pairs, heads = entries_seen(new, past, TABLE_RATIO), model(point.model).index_heads
+        return scan_work((past + new) // TABLE_RATIO, pairs, new, heads, self.matrix_format(point))
 
     def footprint_bytes(self, point: Point) -> int:
         return self.work(point).hbm_bytes
@@ -125,11 +174,11 @@ class IndexScanPrefill(LaunchedOperation):
         new, past = point["new"], point["past"]
         full, rest = divmod(new, MAX_VERIFY)
         groups = [MAX_VERIFY] * full + ([rest] if rest else [])
-        visible = [max((past + i + 1) // RATIO, 1) for i in range(new)]
-        length = (past + new) // RATIO + 1
+        visible = [max((past + i + 1) // TABLE_RATIO, 1) for i in range(new)]
+        length = (past + new) // TABLE_RATIO + 1
         return _scan_case(
             point.model,
-            "fp8",
+            self.matrix_format(point),
             groups,
             [0] * len(groups),
             visible,
@@ -156,24 +205,14 @@ def _scan_case(
     import torch
 
     from v4kernels import index_scan as kernel
-    from v4kernels import layouts, numeric, quant
+    from v4kernels import layouts, numeric
     from v4kernels.reference import index_scan as reference
 
     heads, tokens, columns = model(name).index_heads, sum(groups), max(visible)
     fmt = layouts.INDEX_FP4 if dtype == "fp4" else layouts.INDEX_FP8
-    generator = torch.Generator().manual_seed(tokens)
-    values = torch.randn(tokens, heads, INDEX_DIM, generator=generator)
-    weights = torch.randn(tokens, heads, generator=generator)
-    q_scale = None
-    if dtype == "fp4":
-        q, q_scale = quant.to_mxfp4(values)
-    else:
-        q, scale = quant.to_e4m3(values, INDEX_DIM)
-        weights = weights * quant.ue8m0_value(scale)[..., 0]
+    q, q_scale, weights = queries(tokens, heads, dtype, device)
     tables, pages = scattered_tables(lengths, PAGE_ENTRIES, copies, device)
     cache = filled_cache(fmt, pages, PAGE_ENTRIES, device)
-    q, weights = q.to(device), weights.to(device)
-    q_scale = None if q_scale is None else q_scale.to(device)
     seen = torch.tensor(visible, dtype=torch.int32, device=device)
     group_request = torch.tensor(requests, dtype=torch.int32, device=device)
     start = torch.tensor([0, *torch.tensor(groups).cumsum(0).tolist()], dtype=torch.int32, device=device)
@@ -218,11 +257,7 @@ def _scan_case(
         )  # fmt: skip
         at = torch.cat([torch.arange(p * PAGE_ENTRIES, (p + 1) * PAGE_ENTRIES) for p in taken])[:entries]
         got = out[token, at.to(device)].cpu()[None]
-        hopper = device != "cpu" and dtype == "fp8" and torch.cuda.get_device_capability()[0] < 10
-        u = numeric.U_FP8_HOPPER if hopper else numeric.U_FP32
-        bound = numeric.accumulation_factor(INDEX_DIM, u) + numeric.accumulation_factor(
-            heads + 2, numeric.U_FP32
-        )
+        bound = scan_bound(heads, dtype, device)
         return worst("index_scan", numeric.deviation(got, want, magnitude * bound))
 
     return TorchCase(launch if kernels else refer, check if kernels else lambda: None, copies, copy_bytes)

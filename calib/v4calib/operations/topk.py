@@ -2,7 +2,7 @@
 
 Scores are normal, not tied: tied scores make published rows 50 us too slow (facts: they are the dummy scores
 of a benchmark). Counts are the kernel's own: each logit is read twice. Contexts that hold no more entries
-than top-k are left out, nothing is selected there.
+than top-k are left out, nothing is selected there. Ratios as in `index_scan`: up to 1,048,576 logits a row.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Callable
 
 from v4calib.grid import Grid, Point, chunk_points, contexts_of, decode_points
 from v4calib.operations.base import LaunchedOperation, TorchCase
+from v4calib.operations.index_scan import TABLE_RATIO, decode_ratio
 from v4calib.operations.tensors import sample
 from v4calib.roofline import Work
 from v4kernels.shapes import model
-
-RATIO = 4
 
 
 def topk_work(lengths: list[int], k: int) -> Work:
@@ -30,13 +29,13 @@ class TopK(LaunchedOperation):
     kernel = "v4kernels.topk"
 
     def points(self, model_name: str, axes: Grid) -> list[Point]:
-        start = RATIO * model(model_name).index_topk
+        start = decode_ratio(model_name) * model(model_name).index_topk
         points = decode_points(self.name, model_name, axes)
         return [p for p in points if p["context"] > start]
 
     def lengths(self, point: Point) -> list[int]:
-        width = point["width"]
-        return [(c - width + j + 1) // RATIO for c in contexts_of(point) for j in range(width)]
+        width, ratio = point["width"], decode_ratio(point.model)
+        return [(c - width + j + 1) // ratio for c in contexts_of(point) for j in range(width)]
 
     def work(self, point: Point) -> Work:
         return topk_work(self.lengths(point), model(point.model).index_topk)
@@ -64,7 +63,7 @@ class TopKPrefill(LaunchedOperation):
         return chunk_points(self.name, model_name, axes)
 
     def lengths(self, point: Point) -> list[int]:
-        return [max((point["past"] + i + 1) // RATIO, 1) for i in range(point["new"])]
+        return [max((point["past"] + i + 1) // TABLE_RATIO, 1) for i in range(point["new"])]
 
     def work(self, point: Point) -> Work:
         return topk_work(self.lengths(point), model(point.model).index_topk)
