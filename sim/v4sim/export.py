@@ -218,7 +218,8 @@ def records(calls: Calls, table: TraceTable) -> Iterator[dict[str, Any]]:
 
 def _metrics(at: Callable[[str], int]) -> dict[str, Any]:
     """The metrics of a completed call under AIPerf's tags and units."""
-    sent, first, last = at("sent_ns"), at("first_token_ns"), at("last_token_ns")
+    sent, first = at("sent_ns"), at("first_seen_ns")
+    last = max(at("last_token_ns"), first)
     outputs = at("output_tokens")
     cached = at("hit_tokens") + at("hit_host_tokens") + at("hit_storage_tokens")
     found = {

@@ -15,7 +15,7 @@ import simpy
 from v4sim import eventclass
 from v4sim.acceptance import acceptance_table
 from v4sim.clock import to_ns
-from v4sim.engine.build import make_rank, make_scheduler
+from v4sim.engine.build import make_engine
 from v4sim.engine.call import Call
 from v4sim.engine.delayer import PrefillDelayer
 from v4sim.engine.probe import Probe
@@ -27,6 +27,7 @@ from v4sim.metrics.steps import BlockRecorder, RankRecorder, SeriesRecorder, Ste
 from v4sim.prefix import PrefixIndex
 from v4sim.results import PoolSummary, RunResult
 from v4sim.router import RouterOptions, Target, make_router
+from v4sim.router.front_end import FrontEnd
 from v4sim.sessions import Sessions
 from v4sim.speculation import AcceptanceModel, SpecPolicy
 from v4sim.walks import Walks
@@ -91,7 +92,7 @@ def run(
     prefixes = PrefixIndex(table, engine.page_tokens, limits.hash_lookahead_tokens)
     acceptance, policy = _speculation(deployment, seed)
     walks = Walks(acceptance, table, prefixes.stride) if acceptance is not None else None
-    scheduler = make_scheduler(deployment, limits, spec)
+    scheduler, new_rank = make_engine(deployment, limits, pools, spec, prefixes, table)
     router_section = deployment.router
     targets = [
         Target(replica, rank)
@@ -107,6 +108,7 @@ def run(
             load_factor=router_section.load_factor,
             load_signal=router_section.load_signal,
             signal_period_ns=to_ns(router_section.signal_period_s),
+            front_ends=engine.front_ends or 1,
         ),
         prefixes,
         targets,
@@ -126,10 +128,7 @@ def run(
         Replica(
             env,
             number,
-            [
-                make_rank(number, index, deployment, pools, spec, prefixes)
-                for index in range(ranks_per_replica)
-            ],
+            [new_rank(number, index) for index in range(ranks_per_replica)],
             scheduler,
             cost,
             spec=policy,
@@ -149,15 +148,29 @@ def run(
         replica.probes.append(series)
 
     request_ns, token_us = front_end(deployment)
+    front = FrontEnd(
+        deployment.parallel.replicas,
+        engine.front_ends or 1,
+        request_ns=request_ns,
+        token_us=token_us,
+        holds_answers=engine.kind == "sglang",
+        seed=seed,
+    )
+
+    def route(call: Call) -> Target:
+        session = call.session + call.copy * len(table.session_names)
+        return targets[router.route(call.uid, session, call.prompt_tokens, int(env.now))]
 
     def submit(call: Call) -> Generator[simpy.Event, Any, None]:
-        chosen = router.route(
-            call.uid, call.session + call.copy * len(table.session_names), call.prompt_tokens, int(env.now)
-        )
-        front_ns = request_ns + round(call.prompt_tokens * token_us * 1000.0)
-        if front_ns:
-            yield env.timeout(front_ns)
-        target = targets[chosen]
+        # A router in front of several servers chooses at once; a server spreads what it has tokenised.
+        outside = len(replicas) > 1
+        target = route(call) if outside else targets[0]
+        now_ns = int(env.now)
+        wait_ns = front.ready_ns(target.replica, call.uid, call.prompt_tokens, now_ns) - now_ns
+        if wait_ns:
+            yield env.timeout(wait_ns)
+        if not outside:
+            target = route(call)
         replicas[target.replica].submit(call, target.rank)
 
     sessions = Sessions(
@@ -177,8 +190,10 @@ def run(
         probe.on_end(replicas, end_ns)
     totals = recorder if isinstance(recorder, StepRecorder) else recorder.everything()
     all_ranks = [rank for replica in replicas for rank in replica.ranks]
+    calls = log.columns()
+    calls["first_seen_ns"] = front.seen_ns(calls["first_token_ns"])
     return RunResult(
-        calls=log.columns(),
+        calls=calls,
         steps=totals.steps,
         itl_burst=totals.itl_burst,
         itl_divided=totals.itl_divided,

@@ -92,7 +92,9 @@ CASES = {
     "engine.prefill_decode_interval": Case("engine.prefill_decode_interval=2"),
     "engine.conservativeness": Case("engine.conservativeness=3.0", SHORT),
     "engine.clip_max_new_tokens": Case("engine.clip_max_new_tokens=1", SHORT),
-    "engine.retraction_policy": Case("engine.retraction_policy=priority", FOUR_PAGES, trace="pair"),
+    "engine.retraction_policy": Case(
+        "engine.retraction_policy=priority", [*FOUR_PAGES, "engine.cpu_cached_token_us=0"], trace="pair"
+    ),
     "engine.prefill_delayer": Case("engine.prefill_delayer=true"),
     "engine.prefill_delayer_max_passes": Case(
         "engine.prefill_delayer_max_passes=2", ["engine.prefill_delayer=true"]
@@ -111,6 +113,7 @@ CASES = {
     "engine.redundant_experts": Case("engine.redundant_experts=32"),
     "engine.index_tile_gib": Case("engine.index_tile_gib=4", [], VLLM),
     "engine.engram": Case("engine.engram=host", [], V41),
+    "engine.front_ends": Case("engine.front_ends=4"),
     "engine.cpu_step_us": Case("engine.cpu_step_us=50000"),
     "engine.cpu_cached_token_us": Case("engine.cpu_cached_token_us=5"),
     "engine.cpu_request_us": Case("engine.cpu_request_us=90000"),
@@ -133,7 +136,7 @@ CASES = {
     "objective.ttft_p95_s": Case("objective.ttft_p95_s=0.001"),
     "objective.itl_p95_ms": Case("objective.itl_p95_ms=0.1"),
     "objective.itl_form": Case(
-        "objective.itl_form=burst", [*MTP, "speculation.acceptance=constant:1.0", "objective.itl_p95_ms=20"]
+        "objective.itl_form=burst", [*MTP, "speculation.acceptance=constant:1.0", "objective.itl_p95_ms=10"]
     ),
 }
 

@@ -107,6 +107,7 @@ def test_a_finding_names_law_and_call(world):
         ("2 clocks", {"ready_ns": 0}),
         ("2 clocks", {"queued_ns": 1}),
         ("2 clocks", {"first_token_ns": 1}),
+        ("2 clocks", {"first_seen_ns": 1}),
         ("2 clocks", {"last_token_ns": 10**15}),
         ("3 pools", {"kv_peak_tokens": 1 << 21}),
         ("4 hits", {"hit_tokens": 2048, "computed_tokens": 52}),

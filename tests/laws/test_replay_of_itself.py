@@ -15,7 +15,9 @@ from v4traces import CallRef, CallRow, read_table
 
 # What names a call in its own trace, not what happened to it.
 OWN_NAMES = {"session", "instance", "row"}
-MOMENTS = {"ready_ns", "sent_ns", "queued_ns", "admit_ns", "first_token_ns", "last_token_ns"}
+MOMENTS = {
+    *("ready_ns", "sent_ns", "queued_ns", "admit_ns", "first_token_ns", "first_seen_ns", "last_token_ns")
+}
 
 
 def rows() -> list[CallRow]:

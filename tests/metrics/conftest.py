@@ -43,6 +43,7 @@ def call_columns() -> Callable[..., dict[str, list[Any]]]:
         for name in INT_COLUMNS:
             default = -1 if name.endswith("_ns") and not name.startswith(("wait", "gpu")) else 0
             made[name] = [call.get(name, default) for call in calls]
+        made["first_seen_ns"] = [call.get("first_seen_ns", call.get("first_token_ns", -1)) for call in calls]
         made["event_class"] = [call.get("event_class", "cold") for call in calls]
         made["done"] = [call.get("done", "completed") for call in calls]
         return made

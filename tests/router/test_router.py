@@ -15,6 +15,7 @@ from v4sim.errors import ConfigError
 from v4sim.prefix import PrefixIndex
 from v4sim.router import Router, RouterOptions, Target, make_router
 from v4sim.router.base import RouteRequest, Signals
+from v4sim.router.front_end import server_of
 from v4sim.router.policies import CacheAware, FrontEnds, LeastTokens, Rendezvous
 from v4traces import CallRow, TraceTable
 
@@ -253,25 +254,31 @@ def test_a_long_sessions_own_history_does_not_drive_it_away() -> None:
 
 
 def test_front_ends_see_their_own_sends_weighted_and_others_when_published() -> None:
-    """vLLM: each of as many servers as ranks scans from its own place and adds its calls × servers."""
-    policy = FrontEnds(4, seed=0)
+    """vLLM: every front end goes round the ranks from a place of its own and adds its calls × front ends."""
+    policy = FrontEnds(4, 3, seed=0)
     signals = Signals(4)
     signals.taken_ns = 0
-
-    def server(uid: int) -> int:
-        from v4sim import streams
-
-        return int(streams.uniform(streams.mix(0, streams.ROUTING, uid)) * 4)
-
     sent: dict[int, list[int]] = {}
     for uid in range(40):
-        sent.setdefault(server(uid), []).append(policy.choose(RouteRequest(uid, uid, 10), signals, 0))
-    for own, targets in sent.items():
-        assert targets == [(own + i) % 4 for i in range(len(targets))]
-    # With new counts they forget their own and avoid the busy rank.
+        chosen = policy.choose(RouteRequest(uid, uid, 10), signals, 0)
+        sent.setdefault(server_of(0, uid, 3), []).append(chosen)
+    assert sorted(sent) == [0, 1, 2]
+    for targets in sent.values():
+        assert targets == [(targets[0] + i) % 4 for i in range(len(targets))]
+    # With new counts they forget their own and avoid the busy ranks, wherever they begin.
     signals.taken_ns, signals.requests[:] = 100, [9, 0, 9, 9]
-    uid = next(uid for uid in range(100, 200) if server(uid) == 0)
-    assert policy.choose(RouteRequest(uid, 0, 10), signals, 100) == 1
+    assert policy.choose(RouteRequest(100, 0, 10), signals, 100) == 1
+
+
+@given(st.integers(0, 20))
+def test_a_front_end_alone_spreads_evenly_whatever_is_published(seed: int) -> None:
+    """Ties are broken in turn, so one front end whose counts are reset at every call still goes round."""
+    policy, signals = FrontEnds(4, 1, seed=seed), Signals(4)
+    chosen = []
+    for uid in range(12):
+        signals.taken_ns = uid  # published anew, and the engines have reported nothing yet
+        chosen.append(policy.choose(RouteRequest(uid, uid, 10), signals, uid))
+    assert chosen == [(chosen[0] + i) % 4 for i in range(12)]
 
 
 def test_an_unknown_policy_names_the_known_ones(routers: Callable[..., Router]) -> None:

@@ -3,6 +3,13 @@
 All-reduce: the engines' own kernels under CUDA graphs, which switch to NCCL by size themselves. All-gather
 and reduce-scatter: NCCL. DeepEP: low-latency (decode) and normal with 24 SMs (prefill), dispatch plus
 combine, eight GPUs. TP sizes of the attention and MoE tables contain none of these (trap 4).
+
+Host time of an operation that no graph replays. SGLang: its experts behind DeepEP were timed without graphs,
+and at few tokens no GPU work hides the host that launches ten operations (copy of the counts, two scatters,
+two alignments or a fill, two grouped GEMMs, activation, quantisation, gather; moe_runner/deep_gemm.py): 0.30
+to 0.87 ms on six x86 hosts, 0.5 on two with Grace. A GPU says nothing about its host, so all hosts of a kind
+are one sample: the geometric mean, and its spread as the residual. vLLM: eager less graph time of a small
+all-reduce.
 """
 
 from __future__ import annotations
@@ -31,17 +38,12 @@ def add_collectives(draft: Draft) -> None:
             "custom all-reduce",
         )
         rows = table.where(backend=backend)
-        eager = rows_of_backend(table, backend.replace("graph", "eager"))
-        gaps = [us - graph_us for key, us in eager.items() if (graph_us := _key_rows(rows).get(key))]
-        draft.add_fit(
-            f"eager_launch.{engine}",
-            {"operations": (1, 10_000)},
-            [("per_operation", max(float(np.median(gaps)), 0.0), ("operations",))],
-            "sum",
-            source,
-            "eager minus graph time of a small custom all-reduce: what one operation outside a graph adds",
-            assumed=0.4,
-        )
+        if engine == "sglang":
+            _add_eager_experts(draft)
+        else:
+            _add_eager_reduce(
+                draft, engine, rows, table.where(backend=backend.replace("graph", "eager")), source
+            )
         for gpus in (2, 4, 8):
             _curve(draft, f"all_reduce.{engine}.gpus{gpus}", rows.where(num_gpus=gpus), source)
     table = draft.table("comm", "nccl", NCCL, "nccl_perf").where(nccl_dtype="half")
@@ -52,15 +54,58 @@ def add_collectives(draft: Draft) -> None:
 
 
 _SMALL_BYTES = 65_536
+_EXPERTS = "wideep_context_moe_perf"
+_EXPERTS_VERSIONS = ("0.5.6.post2", "0.5.10")
+_EXPERT_OPERATIONS = 10
+_REDUCE_ERROR = 0.8
+_GRACE, _X86 = ("gb200", "gb300"), ("b200", "b300", "h100", "h200")
+
+
+def _add_eager_experts(draft: Draft) -> None:
+    floors = []
+    for gpu in _GRACE if draft.gpu in _GRACE else _X86:
+        for version in _EXPERTS_VERSIONS:
+            if draft.source.has(gpu, "moe", "sglang", version, _EXPERTS):
+                rows = draft.source.table(gpu, "moe", "sglang", version, _EXPERTS)
+                floors.append(float(np.quantile(rows.where(distribution="uniform")["us"], 0.1)))
+    logs = np.log(floors)
+    source = draft.published(
+        "aic.sglang.deepep_experts",
+        f"moe/sglang/{_EXPERTS} of {', '.join(_EXPERTS_VERSIONS)}, uniform, hosts of one kind",
+        {"sglang": _EXPERTS_VERSIONS[-1]},
+        "experts behind DeepEP, without graphs",
+    )
+    _add_launch(
+        draft,
+        "sglang",
+        float(np.exp(logs.mean())) / _EXPERT_OPERATIONS,
+        source,
+        f"time of the experts at few tokens over their {_EXPERT_OPERATIONS} operations, {len(floors)} hosts",
+        max(1.96 * float(logs.std(ddof=1)), _REDUCE_ERROR),
+    )
+
+
+def _add_eager_reduce(draft: Draft, engine: str, graph: Table, eager: Table, source: str) -> None:
+    replayed = _key_rows(graph)
+    gaps = [us - replayed[key] for key, us in _key_rows(eager).items() if replayed.get(key)]
+    note = "eager minus graph time of a small custom all-reduce: what one operation outside a graph adds"
+    _add_launch(draft, engine, max(float(np.median(gaps)), 0.0), source, note, _REDUCE_ERROR)
+
+
+def _add_launch(draft: Draft, engine: str, us: float, source: str, note: str, assumed: float) -> None:
+    draft.add_fit(
+        f"eager_launch.{engine}",
+        {"operations": (1, 10_000)},
+        [("per_operation", us, ("operations",))],
+        "sum",
+        source,
+        note,
+        assumed=assumed,
+    )
 
 
 def _key_rows(rows: Table) -> dict[tuple[int, ...], float]:
     return {k: us for k, us in rows.groups("num_gpus", "message_size").items() if k[1] <= _SMALL_BYTES}
-
-
-def rows_of_backend(table: Table, backend: str) -> dict[tuple[int, ...], float]:
-    """Small messages of one backend, by GPUs and bytes."""
-    return _key_rows(table.where(backend=backend))
 
 
 def _curve(draft: Draft, name: str, rows: Table, source: str) -> None:

@@ -10,15 +10,18 @@ and 32768 tokens a rank; between 1 and 512 they follow the distinct experts hit,
 table's ratio, and other EP sizes add or save the weight bytes of the experts a rank holds. (B200's own table
 is of another model and not used.)
 
-Marlin (FP4 weights, BF16 math on Hopper) has no table of these shapes: a roofline of its two legs, weight
-bytes of the experts hit over HBM, and the FP8 kernel's per-token slope times the FP8 to BF16 ratio of GEMMs.
+Marlin (FP4 weights, BF16 math on Hopper) has no table of these shapes, but one of the same kernel with 4-bit
+weights of DeepSeek-V3's shape with 384 experts. Above the launch floor its time goes by weights and by the
+rows an expert gets: bytes of the experts hit while rows are few, then tiles of 64 rows, padding and all. So
+a row of that table with as many rows an expert, scaled by the weights, is the answer; between its cuts the
+time of a weight is interpolated over 1 / width of an expert's cut: narrow cuts are slower.
+Residuals: the same composition against the kernel's rows of DeepSeek-V3 and Qwen3 shapes (version 0.5.10).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
+from dataclasses import dataclass
 
 from v4calib.aic.draft import DEVICE, Draft
 from v4calib.aic.shapes import SGLANG, SHAPES, VLLM, Shape
@@ -37,6 +40,10 @@ _PR316 = {
     "v4-flash": {1: 56.5, 512: 146.5, 8192: 1283.0, 32_768: 4856.0},
     "v4-pro": {1: 108.1, 512: 369.6, 8192: 2818.0, 32_768: 10_655.0},
 }
+_MARLIN_TOKENS = (
+    *(1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192),
+    *(12_288, 16_384),
+)
 _MEGA_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768)
 
 
@@ -162,42 +169,90 @@ def _add_composed_mega(draft: Draft, shape: Shape, ep: int, reference: Table) ->
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Marlin:
+    """Published rows of one expert shape and EP size: microseconds over tokens, by the width of a cut."""
+
+    shape: Shape
+    ep: int
+    curves: Mapping[float, Mapping[int, float]]
+
+    def us(self, hidden: int, width: float, experts: int, rows: float) -> float:
+        """A layer of `experts` experts of hidden x width on each GPU's share, each with `rows` tokens."""
+        marks = sorted(self.curves, reverse=True)  # wide to narrow: ascending in 1 / width
+        inverse = [1 / mark for mark in marks]
+        at = min(max(1 / width, inverse[0]), inverse[-1])
+        floor = interpolate(inverse, [self._floor(mark) for mark in marks], at)
+        each = interpolate(inverse, [self._per_weight(mark, rows) for mark in marks], at)
+        return floor + each * experts * hidden * width
+
+    def _floor(self, width: float) -> float:
+        curve = self.curves[width]
+        return max(2 * curve[1] - curve[2], 0.0)
+
+    def _per_weight(self, width: float, rows: float) -> float:
+        curve, shape = self.curves[width], self.shape
+        points = sorted(curve)
+        us = interpolate(points, [curve[p] for p in points], rows * shape.experts / shape.active)
+        return max(us - self._floor(width), 0.0) / (shape.experts * shape.hidden * width)
+
+
+_MARLIN = Shape("v3-384", "", 7168, 128, 2048, 384, 2048, active=8)
+_MARLIN_OTHERS = (
+    Shape("v3", "", 7168, 128, 2048, 256, 2048, active=8),
+    Shape("qwen3-235b", "", 4096, 64, 0, 128, 1536, active=8),
+)
+_MARLIN_OTHERS_VERSION = "0.5.10"
+
+
 def add_marlin(draft: Draft) -> None:
     if gpu_spec(draft.gpu).arch != "hopper":
         return
-    gemm = draft.table("gemm", "sglang", SGLANG, "gemm_perf")
-    ratio = _best_rate(gemm, "fp8_block") / _best_rate(gemm, "bfloat16")
-    stream = draft.operations["hbm_stream"].term("per_byte")
-    source = draft.other(
-        "marlin.roofline",
-        "roofline",
-        "W4A16: weight bytes of the experts hit over hbm_stream, or the FP8 Triton kernel's slope times the "
-        "FP8 to BF16 ratio of GEMM rates; launch floor of the FP8 kernel",
-        DEVICE[draft.gpu],
+    table = draft.table("moe", "sglang", SGLANG, "moe_perf").where(moe_dtype="int4_wo")
+    source = draft.published(
+        "aic.sglang.moe.marlin",
+        f"moe/sglang/{SGLANG}/moe_perf, int4_wo, DeepSeek-V3 shape with 384 experts",
+        {"sglang": SGLANG},
+        "sglang_marlin_moe",
     )
-    for shape in SHAPES:
-        for tp in _TP:
-            fp8 = draft.operations[f"moe.fp8.sglang.{shape.name}.tp{tp}ep1"].line()
-            weights = shape.experts * shape.expert_bytes_mxfp4() / tp
-            one = shape.active * 3 * shape.hidden * shape.intermediate / tp * stream
-            floor = max(fp8.at(1) - one, 10.0)
-            slope = (fp8.at(16_384) - fp8.at(8192)) / 8192 * ratio
-            curve = {
-                t: floor + max(weights * _hit(shape, t) * stream, slope * t)
-                for t in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
-            }
-            points, values = thin(curve)
-            draft.add_table(
-                f"moe.marlin.all.{shape.name}.tp{tp}ep1",
-                {"tokens": points},
-                rising(values),
-                source,
-                "tokens of the whole group",
-                assumed=0.3,
-            )
+    for ep in _EP:
+        marlin = _Marlin(_MARLIN, ep, _marlin_curves(table, _MARLIN, ep))
+        if not marlin.curves:
+            continue
+        for shape in SHAPES:
+            for tp in _TP:
+                width = shape.intermediate / tp
+                curve = {
+                    t: marlin.us(shape.hidden, width, shape.experts, t * shape.active / shape.experts)
+                    for t in _MARLIN_TOKENS
+                }
+                points, values = thin(curve, 0.02)
+                name = f"moe.marlin.all.{shape.name}.tp{tp}ep{ep}"
+                note = f"tokens of the whole group, {_skew(ep)}; composed from another shape"
+                draft.add_table(name, {"tokens": points}, rising(values), source, note, assumed=0.3)
+        if ep == 1:  # what the older version's rows with EP count is not stated
+            _compare_marlin(draft, marlin)
 
 
-def _best_rate(gemm: Table, dtype: str) -> float:
-    rows = gemm.where(gemm_dtype=dtype)
-    work = rows["m"].astype(np.float64) * rows["n"] * rows["k"]
-    return float((work / rows["us"]).max())
+def _compare_marlin(draft: Draft, marlin: _Marlin) -> None:
+    table = draft.table("moe", "sglang", _MARLIN_OTHERS_VERSION, "moe_perf").where(moe_dtype="int4_wo")
+    for other in _MARLIN_OTHERS:
+        for width, rows in _marlin_curves(table, other, 1).items():
+            for tokens, us in rows.items():
+                guess = marlin.us(other.hidden, width, other.experts, tokens * other.active / other.experts)
+                for shape in SHAPES:
+                    cut = round(other.intermediate / width)
+                    draft.compare(f"moe.marlin.all.{shape.name}.tp{cut}ep1", guess, us)
+
+
+def _skew(ep: int) -> str:
+    return _SKEW if ep > 1 else _MILD
+
+
+def _marlin_curves(table: Table, shape: Shape, ep: int) -> dict[float, dict[int, float]]:
+    found = {}
+    for tp in _TP:
+        cut = _of(table, shape).where(moe_tp_size=tp, moe_ep_size=ep, distribution=_skew(ep))
+        if len(cut):
+            found[shape.intermediate / tp] = {t: us for (t,), us in cut.groups("num_tokens").items()}
+    return found

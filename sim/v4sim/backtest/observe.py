@@ -145,12 +145,12 @@ def _counted(result: RunResult, load: Load) -> dict[str, Any]:
 
 
 def _ttft(calls: dict[str, Any]) -> Floats:
-    return np.asarray((calls["first_token_ns"] - calls["sent_ns"]) / NS_PER_MS)
+    return np.asarray((calls["first_seen_ns"] - calls["sent_ns"]) / NS_PER_MS)
 
 
 def _tpot(calls: dict[str, Any]) -> Floats:
     gaps = calls["output_tokens"] - 1
-    spent = (calls["last_token_ns"] - calls["first_token_ns"]) / NS_PER_MS
+    spent = np.maximum(calls["last_token_ns"] - calls["first_seen_ns"], 0) / NS_PER_MS
     found: Floats = np.divide(spent, gaps, out=np.full(len(gaps), np.nan), where=gaps > 0)
     return found
 

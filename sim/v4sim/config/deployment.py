@@ -150,6 +150,8 @@ class EngineSection(Section):
     # Index logits come in tiles of at most this; 0: all at once. None: 2 on V4.1, 0.5 in vLLM, else 0.
     index_tile_gib: float | None = Field(default=None, ge=0)
     engram: Literal["device", "host"] = "device"  # V4.1 n-gram tables, cut over the GPUs of a replica
+    # Processes that tokenise and stream for one replica. None: one in SGLang, one a DP rank in vLLM.
+    front_ends: int | None = Field(default=None, ge=1)
     # Host time. None: the published engine constants.
     cpu_step_us: float | None = Field(default=None, ge=0)
     cpu_cached_token_us: float | None = Field(default=None, ge=0)

@@ -113,6 +113,7 @@ def resolve(deployment: Deployment) -> Deployment:
         or sglang_graph_max_bs(memory_mib, deployment.gpus_per_replica),
         "chunked_prefill_tokens": engine.chunked_prefill_tokens,
         "max_running": engine.max_running,
+        "front_ends": engine.front_ends or (1 if sglang else deployment.parallel.attention_dp),
     }
     engine_values["index_tile_gib"] = engine.index_tile_gib
     if engine.index_tile_gib is None:

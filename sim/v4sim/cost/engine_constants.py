@@ -72,6 +72,13 @@ _LAYER = EngineConstant(
     "counted from a layer's dataflow: 4 mHC, 10 projections and quantisations, 5 norms, RoPE and cache "
     "writes, 4 compressor, 5 indexer and top-k, 2 attention, 10 router and experts",
 )
+_SGLANG_LAYER = EngineConstant(
+    52.0,
+    "inferred",
+    "counted in sglang 0.5.15 models/deepseek_v4.py, attention/dsv4 and deepseek_v2.DeepseekV2MoE, mean "
+    "over layers: 6 mHC, 7 query and cache write, 11 indexer (CSA only), 3 compressor, 4 gather and "
+    "attention, 5 output projection, 2 router, 5 shared expert, 12 experts, 3 dispatch or all-reduce",
+)
 _SAMPLER = EngineConstant(10.0, "inferred", "final norm, LM head, penalties, softmax, sort, draw, copies")
 _FLOOR = EngineConstant(3.0, "published", "aiconfigurator system files at 095f58a: 3 us per memory-bound op")
 
@@ -89,9 +96,12 @@ _ENGINES: dict[str, EngineConstants] = {
         ),
         cpu_cached_token_us=_WARM_TURNS,
         cpu_request_us=EngineConstant(0.0, "assumed", "not published for either engine"),
-        operations_per_layer=_LAYER,
+        operations_per_layer=_SGLANG_LAYER,
         prefill_graph_tokens=EngineConstant(
-            2048.0, "inferred", "SGLang arg_groups/memory_hook.py: prefill graphs of MLA-type models"
+            0.0,
+            "inferred",
+            "sglang 0.5.15 server_args.py: the default prefill graphs (breakable) are switched off for "
+            "DeepSeek-V4 (pressure on the capture pool), so every prefill step is eager",
         ),
         sampler_operations=_SAMPLER,
         operation_floor_us=_FLOOR,
@@ -113,14 +123,6 @@ _ENGINES: dict[str, EngineConstants] = {
 }
 
 
-def engine_constants(kind: str) -> EngineConstants:
-    """The constants of an engine; the error lists the choices."""
-    try:
-        return _ENGINES[kind]
-    except KeyError:
-        raise ConfigError(
-            f"engine.kind = {kind!r} has no engine constants; choose one of {', '.join(sorted(_ENGINES))}."
-        ) from None
 def cpu_step_us(engine: EngineSection, attention_dp: int) -> float:
     """Host work of one scheduler iteration: the deployment's own value, else the published constants."""
     if engine.cpu_step_us is not None:
@@ -129,3 +131,11 @@ def cpu_step_us(engine: EngineSection, attention_dp: int) -> float:
     return constants.cpu_step_us.value + (constants.dp_gather_us.value if attention_dp > 1 else 0.0)
 
 
+def engine_constants(kind: str) -> EngineConstants:
+    """The constants of an engine; the error lists the choices."""
+    try:
+        return _ENGINES[kind]
+    except KeyError:
+        raise ConfigError(
+            f"engine.kind = {kind!r} has no engine constants; choose one of {', '.join(sorted(_ENGINES))}."
+        ) from None

@@ -6,8 +6,8 @@ law, with the first call concerned and how many there are. No finding: every law
 --check` and the tests use it.
 
 1 conservation    injected = completed + running + queued + rejected + aborted, at every moment
-2 clocks          ready <= sent <= queued <= admit <= first <= last; a call waits for its dependencies and
-its delay
+2 clocks          ready <= sent <= queued <= admit <= first <= last, first seen >= first; a call waits for
+its dependencies and its delay
 3 pools           never above capacity; at the end only what is cached or running is held
 4 hits            within the bound of a cache that never forgets, at a page boundary, below the prompt's
 end

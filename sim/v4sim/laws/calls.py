@@ -90,6 +90,19 @@ def _not_before(evidence: Evidence, name: str, latest: Int64s) -> Iterator[Findi
     )
 
 
+def seen_after_it_is_out(evidence: Evidence) -> Iterator[Finding]:
+    """A client sees a first token when it is out of the engine or later, and sees none that never was."""
+    calls = evidence.calls
+    out, seen = calls["first_token_ns"], calls["first_seen_ns"]
+    yield from broken(
+        evidence,
+        "2 clocks",
+        np.where(out >= 0, seen < out, seen >= 0),
+        lambda i: f"first_seen_ns is {seen[i]}, but its first token left the engine at {out[i]}",
+        "first_seen_ns",
+    )
+
+
 def waits_for_dependencies(evidence: Evidence) -> Iterator[Finding]:
     """A call is ready at the moment the last of the calls it waits for has ended.
 
@@ -179,6 +192,7 @@ LAWS: tuple[Check, ...] = (
     sent_once,
     queues_match_calls,
     moments_ascend,
+    seen_after_it_is_out,
     waits_for_dependencies,
     waits_for_its_delay,
 )

@@ -42,6 +42,7 @@ INT_COLUMNS: tuple[str, ...] = (
     "queued_ns",
     "admit_ns",
     "first_token_ns",
+    "first_seen_ns",
     "last_token_ns",
     "retractions",
     "verify_steps",

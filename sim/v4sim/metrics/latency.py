@@ -35,7 +35,7 @@ def latencies(
     finished = counted & calls.completed
     started = counted & (calls["first_token_ns"] >= 0)
     many = finished & (calls["output_tokens"] > 1)
-    decode_ns = calls["last_token_ns"] - calls["first_token_ns"]
+    decode_ns = np.maximum(calls["last_token_ns"] - calls["first_seen_ns"], 0)
     return {
         "ttft_ms": ttft_by_class(calls, table, started, bootstrap),
         "e2e_ms": _timed(calls["last_token_ns"] - calls["sent_ns"], finished, bootstrap),
@@ -48,7 +48,7 @@ def ttft_by_class(
     calls: Calls, table: TraceTable, started: Bools, bootstrap: SessionBootstrap | None
 ) -> dict[str, Dist]:
     """`all`, every event class that occurs, and the two earlier views of calls resumed after a tool."""
-    first = calls["first_token_ns"]
+    first = calls["first_seen_ns"]
     ttft = first - calls["sent_ns"]
     dists = {"all": _timed(ttft, started, bootstrap)}
     for name in sorted(calls.event_class.names):

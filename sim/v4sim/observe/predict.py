@@ -38,7 +38,9 @@ def predict(joined: Joined, deployment: Deployment, cost_of: CostOf, seed: int) 
     result = simulate.run(joined.table, deployment, cost_of(deployment), options, seed=seed)
     calls = Calls.of(result.calls)
     order = np.argsort(calls["row"], kind="stable")
-    sent, first, last = (calls[name][order] for name in ("sent_ns", "first_token_ns", "last_token_ns"))
+    moments = ("sent_ns", "first_token_ns", "first_seen_ns", "last_token_ns")
+    sent, first, seen, last = (calls[name][order] for name in moments)
+    last = np.maximum(last, seen)
     queued, outputs = calls["queued_ns"][order], calls["output_tokens"][order]
     ended = calls.completed[order]
 
@@ -47,10 +49,10 @@ def predict(joined: Joined, deployment: Deployment, cost_of: CostOf, seed: int) 
 
     several = ended & (outputs > 1)
     return Predicted(
-        ttft_s=seconds(first - sent, ended),
+        ttft_s=seconds(seen - sent, ended),
         engine_ttft_s=seconds(first - queued, ended),
         e2e_s=seconds(last - sent, ended),
-        tpot_s=seconds(last - first, several) / np.maximum(outputs - 1, 1),
+        tpot_s=seconds(last - seen, several) / np.maximum(outputs - 1, 1),
         cached_tokens=calls.hits_all_tiers[order],
     )
 

@@ -21,7 +21,7 @@ from v4sim.router.router import Router, RouterOptions
 _POLICIES: dict[str, Callable[[RouterOptions, PrefixIndex, int, int], Policy]] = {
     "round_robin": lambda options, prefixes, targets, seed: RoundRobin(targets),
     "least_requests": lambda options, prefixes, targets, seed: LeastRequests(),
-    "front_ends": lambda options, prefixes, targets, seed: FrontEnds(targets, seed),
+    "front_ends": lambda options, prefixes, targets, seed: FrontEnds(targets, options.front_ends, seed),
     "least_tokens": lambda options, prefixes, targets, seed: LeastTokens(options.load_signal),
     "sticky": lambda options, prefixes, targets, seed: Sticky(),
     "rendezvous": lambda options, prefixes, targets, seed: Rendezvous(options.load_factor, seed),

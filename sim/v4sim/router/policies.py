@@ -6,7 +6,7 @@ least_tokens    fewest prompt tokens, in flight or resident (SGLang `total_token
 sticky          where the session was before; a new session goes to the fewest requests
 rendezvous      highest hash of (session, target) among targets within `load_factor` of the mean,
                 long sessions judged by the resident tokens of others, short ones by work in flight
-front_ends      vLLM's DP balancing: as many front ends as ranks, each blind to what the others send
+front_ends      vLLM's DP balancing: several front ends, each blind to what the others send
 cache_aware     where most of the prompt was sent before, unless load is unbalanced (SGLang gateway)
 """
 
@@ -17,6 +17,7 @@ import math
 from v4sim import streams
 from v4sim.prefix import NO_PARENT, PrefixIndex
 from v4sim.router.base import RouteRequest, Signals, least
+from v4sim.router.front_end import server_of
 
 LONG_PROMPT_TOKENS = 131_072
 
@@ -40,30 +41,32 @@ class LeastRequests:
 class FrontEnds:
     """vLLM's internal balancing over DP ranks (`v1/engine/core_client.py`, DPLBAsyncMPClient).
 
-    There are as many API servers as ranks, and a call lands on any of them. A server takes the rank with the
-    fewest requests, scanning from its own place, and adds its own calls at once, weighted by the number
-    of servers; what others sent it learns with the next published counts. So calls that start together
-    collide: server i sends its first to rank i, its second to the next one.
+    Every front end takes the rank with the fewest requests, and adds its own calls at once, weighted by the
+    number of front ends; what others sent it learns with the next published counts. It scans from a place
+    that moves on by one with every call, so ties are broken in turn. Where that place is when a run begins
+    depends on all that was sent before: it is drawn. So calls that start together collide.
     """
 
-    def __init__(self, targets: int, seed: int) -> None:
+    def __init__(self, targets: int, servers: int, seed: int) -> None:
         self._seed = seed
         self._taken_ns = -1
         self._published = [0] * targets
-        self._own = [[0] * targets for _ in range(targets)]
+        self._own = [[0] * targets for _ in range(servers)]
+        luck = (streams.uniform(streams.mix(seed, streams.ROUTING), server) for server in range(servers))
+        self._start = [int(u * targets) for u in luck]
 
     def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
-        servers = len(self._own)
+        servers, targets = len(self._own), len(self._published)
         if signals.taken_ns != self._taken_ns:
             self._taken_ns = signals.taken_ns
             self._published = list(signals.requests)
-            self._own = [[0] * servers for _ in range(servers)]
-        luck = streams.uniform(streams.mix(self._seed, streams.ROUTING, request.uid))
-        server = int(luck * servers)
-        own = self._own[server]
-        order = [(server + i) % servers for i in range(servers)]
+            self._own = [[0] * targets for _ in range(servers)]
+        server = server_of(self._seed, request.uid, servers)
+        own, start = self._own[server], self._start[server]
+        order = [(start + i) % targets for i in range(targets)]
         chosen = min(order, key=lambda i: self._published[i] + own[i])
         own[chosen] += servers
+        self._start[server] = (start + 1) % targets
         return chosen
 
 

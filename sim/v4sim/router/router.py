@@ -16,6 +16,7 @@ class RouterOptions:
     load_factor: float = 1.25
     load_signal: str = "active_work"
     signal_period_ns: int = 20_000_000
+    front_ends: int = 1
 
 
 class Router:
