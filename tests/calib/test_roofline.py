@@ -34,7 +34,8 @@ def test_single_digit_flops_are_rejected() -> None:
 def test_faster_than_the_data_sheet_is_rejected() -> None:
     rates = peaks(described("h200"))
     work = SCAN.work(scan_point())
-    leg, bound = bound_us(work, rates, "fp8", "cold")  # type: ignore[arg-type]
+    assert rates is not None
+    leg, bound = bound_us(work, rates, "fp8", "cold")
     assert leg == "hbm"
     reason = refuse(0.9 * bound, work, rates, "fp8", "cold")
     assert reason is not None

@@ -41,8 +41,8 @@ def module_rows(draft: Draft, engine: str, kind: str, phase: str, shape: Shape, 
     table = draft.table("sparse_attention", engine, version, f"dsv4_{kind}_{phase}_module_perf")
     picked = table.where(model=model_label(table, shape), tp_size=tp, gemm_type="fp8_block")
     if phase == "generation":
-        return dict(picked.groups(*_KEYS))  # type: ignore[arg-type]
-    return dict(picked.where(batch_size=1).groups("isl", "step"))  # type: ignore[arg-type]
+        return picked.pairs(*_KEYS)
+    return picked.where(batch_size=1).pairs("isl", "step")
 
 
 def module_source(draft: Draft, engine: str, phase: str) -> str:
@@ -58,11 +58,11 @@ def module_source(draft: Draft, engine: str, phase: str) -> str:
 
 def add_decode(draft: Draft) -> None:
     scan = draft.table("sparse_attention", "sglang", SGLANG, "dsv4_paged_mqa_logits_module_perf")
-    scan_rows: Rows = dict(scan.where(isl=1).groups(*_KEYS))  # type: ignore[arg-type]
+    scan_rows: Rows = scan.where(isl=1).pairs(*_KEYS)
     for shape in SHAPES:
         table = topk_table(draft, shape).where(isl=1)
-        flat: Rows = dict(table.where(score_mode="v2_flat").groups(*_KEYS))  # type: ignore[arg-type]
-        real: Rows = dict(table.where(score_mode="v2_top_last").groups(*_KEYS))  # type: ignore[arg-type]
+        flat: Rows = table.where(score_mode="v2_flat").pairs(*_KEYS)
+        real: Rows = table.where(score_mode="v2_top_last").pairs(*_KEYS)
         tails: list[float] = []
         for engine in VERSIONS:
             for tp in TPS:

@@ -58,11 +58,11 @@ def _monotone(new: tuple[int, ...], values: Mapping[tuple[int, int], float]) -> 
 
 def add_prefill(draft: Draft) -> None:
     scan_table = draft.table("sparse_attention", "sglang", SGLANG, "dsv4_paged_mqa_logits_module_perf")
-    kernel: Rows = dict(scan_table.where(batch_size=1).groups("isl", "step"))  # type: ignore[arg-type]
+    kernel: Rows = scan_table.where(batch_size=1).pairs("isl", "step")
     for shape in SHAPES:
         table = topk_table(draft, shape).where(batch_size=1)
-        flat: Rows = dict(table.where(score_mode="v1_flat").groups("isl", "step"))  # type: ignore[arg-type]
-        real: Rows = dict(table.where(score_mode="v1_top_last").groups("isl", "step"))  # type: ignore[arg-type]
+        flat: Rows = table.where(score_mode="v1_flat").pairs("isl", "step")
+        real: Rows = table.where(score_mode="v1_top_last").pairs("isl", "step")
         csa = {tp: module_rows(draft, "sglang", "csa", "context", shape, tp) for tp in TPS}
         new = tuple(n for n in NEW if all((n, p) in rows for rows in (flat, real, csa[1]) for p in PAST))
         short = _short_scan(draft, new, kernel)

@@ -65,6 +65,10 @@ class Table:
             rows.setdefault(tuple(int(k) for k in key), []).append(float(y))
         return {k: float(np.median(rows[k])) for k in sorted(rows)}
 
+    def pairs(self, first: str, second: str) -> dict[tuple[int, int], float]:
+        """`groups` over two axes."""
+        return {(a, b): us for (a, b), us in self.groups(first, second).items()}
+
 
 class Source:
     """The tables of one version of the package."""

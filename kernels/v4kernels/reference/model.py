@@ -14,6 +14,7 @@ Dimensions come from `TinyShape`; head and RoPE sizes may be smaller than the re
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -102,7 +103,7 @@ class TinyModel:
     def _rms(self, x: Tensor) -> Tensor:
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.shape.eps)
 
-    def _sublayer(self, streams: Tensor, site: str, norm: str, run) -> Tensor:  # type: ignore[no-untyped-def]
+    def _sublayer(self, streams: Tensor, site: str, norm: str, run: Callable[[Tensor], Tensor]) -> Tensor:
         fn, base, scale = (self.weights[site + part] for part in ("fn", "base", "scale"))
         x, post, comb = mhc.collapse(
             streams, fn, base, scale, self.shape.eps, self.shape.eps, self.shape.sinkhorn
