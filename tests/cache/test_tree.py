@@ -167,11 +167,26 @@ TestTree.settings = settings(max_examples=60, stateful_step_count=25, deadline=N
 
 
 class PageGrainMachine(TreeMachine):
-    """The same laws where leaves shrink page by page (vLLM)."""
+    """The same laws where leaves shrink page by page and nothing is merged (vLLM)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tree = SpanTree(self.prefixes, page_grain=True)
+
+    @rule(uid=st.integers(0, 7), tokens=st.integers(1, LENGTH), used=st.integers(0, LENGTH))
+    def compute_again(self, uid: int, tokens: int, used: int) -> None:
+        """A call takes less from the cache than is there; what it computes is added whole."""
+        upto = tokens // PAGE * PAGE
+        below, length = self.tree.find(uid, min(used, upto))
+        if below is not None and below.end != length:
+            below = self.tree.split(below, length)
+        before = self.tree.kv_tokens
+        end, added = self.tree.insert(uid, below, upto, length)
+        assert added == self.tree.kv_tokens - before == upto - length
+        self.known |= set(pages_of(self.prefixes, uid, upto))
+        if end is not None:
+            self.tree.lock(end)
+            self.held.append((uid, end.end, end))
 
 
 TestPageGrain = PageGrainMachine.TestCase
@@ -205,6 +220,24 @@ def test_a_whole_node_leaves_in_sglang_and_single_pages_in_vllm() -> None:
         put(tree, 0, 16)
         tree.evict(1)
         assert tree.find(0, 16)[1] == left
+
+
+def test_what_two_calls_computed_alike_is_held_twice_and_lasts_until_both_copies_are_gone() -> None:
+    tree = SpanTree(Rows([-1, 0], [0, 8]).index(), page_grain=True)
+    first, _ = tree.insert(0, None, 8, 8)
+    assert first is not None
+    tree.lock(first)
+    again, added = tree.insert(1, None, 12, 12)  # 8 tokens of content 0, computed once more, and 4 of its own
+    assert again is not None
+    tree.lock(again)
+    assert (added, tree.kv_tokens) == (12, 20)
+    tree.unlock(again)
+    tree.unlock(first)
+    left = []
+    while tree.kv_tokens:
+        tree.evict(PAGE)
+        left.append((tree.kv_tokens, tree.find(0, 8)[1], tree.find(1, 12)[1]))
+    assert left == [(16, 8, 12), (12, 8, 12), (8, 8, 8), (4, 4, 4), (0, 0, 0)]
 
 
 def test_windows_leave_from_the_root_first_so_that_a_session_can_still_resume_at_its_end() -> None:

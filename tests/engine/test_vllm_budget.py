@@ -78,7 +78,7 @@ def test_a_newcomer_needs_room_for_its_whole_prompt_or_for_its_first_chunk(
 
 
 def test_room_means_free_now_not_free_of_promises(watch: Watch) -> None:
-    """a has computed 512 of 1500 tokens when b comes, and goes on to 768: b needs the four of seven pages left.
+    """a has computed 512 of 1500 tokens when b comes, goes on to 768, and b needs the four pages left.
 
     That a will want four more pages itself is no reason to wait: the shortage is met by preemption.
     """

@@ -24,6 +24,7 @@ class SpanNode:
     __slots__ = (
         "access",
         "alive",
+        "born",
         "children",
         "end",
         "locks",
@@ -44,6 +45,7 @@ class SpanNode:
         self.children = 0
         self.locks = 0
         self.access = tick
+        self.born = tick
         self.swa_start = end
         self.swa_locks = 0
         self.alive = True

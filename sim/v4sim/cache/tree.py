@@ -11,15 +11,14 @@ Eviction is least recently used, leaves only, in one of two grains: whole nodes 
 from a leaf's tail (vLLM, whose free list receives a request's blocks tail first). Recency is kept
 lazily: using a node uses all its ancestors, and that is applied when an ancestor becomes a leaf.
 
-vLLM does not merge what two calls computed alike: each keeps blocks of its own, and both leave in their
-turn. So in page grain the same content may lie in several nodes. Lookups follow one of them, the
-longest; the others wait in `_copies` for its end.
+In page grain the same content may lie in several nodes (`copies`).
 """
 
 from __future__ import annotations
 
 import heapq
 
+from v4sim.cache.copies import Copies
 from v4sim.cache.node import SpanNode
 from v4sim.cache.windows import WindowList
 from v4sim.prefix import NO_PARENT, PrefixIndex
@@ -46,7 +45,7 @@ class SpanTree:
         self.evicted_tokens = 0
         self.swa_evicted_tokens = 0
         self._tails: dict[int, SpanNode] = {}
-        self._copies: dict[int, list[SpanNode]] = {}
+        self._copies = Copies(self._tails)
         self._leaves: list[tuple[int, int, SpanNode]] = []
         self._windows = WindowList()
         self._tick = 0
@@ -78,6 +77,8 @@ class SpanTree:
                     while tail.start >= limit:
                         assert tail.parent is not None
                         tail = tail.parent
+                    if uid in self._copies:
+                        tail = self._copies.first(tail, limit)
                     return tail, limit
                 limit = start
             uid = prefixes.parent(uid)
@@ -99,6 +100,7 @@ class SpanTree:
         """Cut `node` at `at`; returns the upper part [start, at). `node` stays itself as the lower part."""
         upper = SpanNode(node.uid, node.start, at, node.parent, node.access)
         upper.children = 1
+        upper.born = node.born
         upper.locks = 1 if node.locks else 0
         upper.swa_start = min(node.swa_start, at)
         if upper.swa_tokens:
@@ -217,16 +219,15 @@ class SpanTree:
     def _append(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
         node = self._add(uid, start, end, parent, swa_from)
         if self.page_grain:
-            tail = self._tails.get(uid)
-            if tail is not None and tail is not parent:
-                self._copies.setdefault(uid, []).append(tail)  # `parent` is a copy of it
-        self._tails[uid] = node
+            self._copies.append(node)
+        else:
+            self._tails[uid] = node
         return node
 
     def _copy(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
         """Content that is resident already, computed by another call for itself."""
         node = self._add(uid, start, end, parent, swa_from)
-        self._copies.setdefault(uid, []).append(node)
+        self._copies.add(node)
         return node
 
     def _add(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
@@ -301,7 +302,7 @@ class SpanTree:
             self._windows.remove(node)
         self.kv_tokens -= cut
         if node.uid in self._copies and self._tails[node.uid] is node:
-            self._follow(node.uid, node)
+            self._copies.follow_longest(node.uid, node)
         return cut
 
     def _remove(self, node: SpanNode) -> None:
@@ -313,11 +314,7 @@ class SpanTree:
         above = node.parent
         before = above if above is not None and above.uid == node.uid else None
         if node.uid in self._copies:
-            self._copies[node.uid] = [copy for copy in self._copies[node.uid] if copy is not node]
-            if self._tails[node.uid] is node:
-                self._follow(node.uid, before)
-            elif before is not None:
-                self._copies[node.uid].append(before)
+            self._copies.remove(node, before)
         elif before is not None:
             self._tails[node.uid] = before
         else:
@@ -327,20 +324,6 @@ class SpanTree:
             above.access = max(above.access, node.access)
             if above.children == 0 and above.locks == 0:
                 self._push_leaf(above)
-
-    def _follow(self, uid: int, node: SpanNode | None) -> None:
-        """Let lookups of `uid` follow the longest that is left: `node`, or a copy."""
-        copies = self._copies.pop(uid)
-        if node is not None:
-            copies.insert(0, node)
-        if not copies:
-            del self._tails[uid]
-            return
-        longest = max(copies, key=lambda copy: copy.end)
-        self._tails[uid] = longest
-        rest = [copy for copy in copies if copy is not longest]
-        if rest:
-            self._copies[uid] = rest
 
     def _push_leaf(self, node: SpanNode) -> None:
         self._sequence += 1
@@ -353,8 +336,7 @@ class SpanTree:
     def nodes(self) -> list[SpanNode]:
         """Every resident node, children before parents within a span; for checks and reports."""
         found: dict[int, SpanNode] = {}
-        copies = [copy for uid in sorted(self._copies) for copy in self._copies[uid]]
-        for tail in (*self._tails.values(), *copies):
+        for tail in (*self._tails.values(), *self._copies.all()):
             node: SpanNode | None = tail
             while node is not None and id(node) not in found:
                 found[id(node)] = node

@@ -234,6 +234,15 @@ class Rank:
         self.owner.kv.give(max(0, -grown))
         self.decode_alloc = tokens
 
+    def trim_decode_alloc(self, lookahead_tokens: int) -> None:
+        """Give back pages that were taken for the step to come for calls that will not be in it."""
+        self.set_decode_alloc(
+            sum(
+                self.pages(call.held_context(self.clock, self.in_flight_tokens) + lookahead_tokens)
+                for call in self.decoding
+            )
+        )
+
     def leave_decode(self, call: Call, lookahead_tokens: int) -> None:
         """`call` no longer decodes; its pages stay with it, sized as in its last step."""
         executed = min(self.clock - call.clock0, call.num_steps)

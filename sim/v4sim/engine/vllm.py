@@ -87,6 +87,7 @@ class VLLMRules:
             while not rank.try_extend(call, take, lookahead=self.draft_tokens):
                 victim = self._last(rank)
                 self._preempt(rank, victim)
+                rank.trim_decode_alloc(self.decode_alloc_tokens(1))
                 chunks = [chunk for chunk in chunks if chunk.call is not victim]
                 if victim is call:
                     break

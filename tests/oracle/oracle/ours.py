@@ -6,7 +6,7 @@ drafts are accepted as the script says. What is logged is read off the rank when
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,10 +87,13 @@ class WatchedReplica(Replica):
     """Notes the room that a choice leaves, before the results of the step before are processed."""
 
     room = 0
+    on_nothing: Callable[[], None]
 
     def _plan(self, now: int, visible: int) -> tuple[list[list[Chunk]], list[bool], bool]:
         planned = super()._plan(now, visible)
         self.room = self.ranks[0].owner.kv_available
+        if not planned[2] and True not in planned[1]:
+            self.on_nothing()
         return planned
 
 
@@ -177,6 +180,7 @@ class World:
             on_done=self._done,
             stepwise=stepwise,
         )
+        self.replica.on_nothing = self._flush_evicted
         self._calls = calls
 
     def run(self) -> list[Entry]:
@@ -230,6 +234,13 @@ class World:
         self._flush()
         self.log.append([now, sorted(rows), self.replica.room, rank.entered, rank.out])
         rank.entered, rank.out = [], []
+
+    def _flush_evicted(self) -> None:
+        """A choice that only cost calls their places stands alone as well."""
+        rank = self.rank
+        if out := [number for number in rank.out if number >= 0]:
+            self.log.append([int(self.env.now) // TICK_NS, [], self.replica.room, [], out])
+            rank.out = [number for number in rank.out if number < 0]
 
     def _flush(self) -> None:
         """What was given up between steps stands alone."""
