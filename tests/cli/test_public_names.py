@@ -14,6 +14,26 @@ import v4sim as package
 
 OPTIONS = {
     "backtest": {"--draws", "--force", "--help", "--json", "--notes", "--only", "--seeds", "--table"},
+    "compare": {"--force", "--help", "--output"},
+    "export": {"--force", "--help", "--output", "--trace"},
+    "limiter": {
+        "--arrivals",
+        "--deployment",
+        "--force",
+        "--help",
+        "--json",
+        "--no-report",
+        "--objective",
+        "--only",
+        "--output",
+        "--profile",
+        "--repeats",
+        "--seed",
+        "--sessions",
+        "--set",
+        "--step",
+        "--window",
+    },
     "replay": {
         "--arrivals",
         "--check",
