@@ -25,7 +25,7 @@ def export(
 ) -> None:
     """Write the calls of a run, with their simulated times, as a trace or as AIPerf records.
 
-    Replaying the trace with --arrivals trace on the same deployment gives the same calls again.
+    Replayed at its own times on the same deployment, the trace gives the same calls again.
     """
     from v4sim.errors import ConfigError, RunError
     from v4sim.export import export_records, export_trace
