@@ -8,6 +8,9 @@ Units: integer nanoseconds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +21,10 @@ from v4sim.results import STEP_KINDS
 _DECODE, _MIXED = STEP_KINDS.index("decode"), STEP_KINDS.index("mixed")
 
 Int64s = NDArray[np.int64]
+
+
+def _flat(nested: Iterable[Iterable[int]]) -> Int64s:
+    return np.fromiter(chain.from_iterable(nested), dtype=np.int64)
 
 
 class Sums(LogHistogram):
@@ -110,10 +117,9 @@ class Epoch:
         replicas, kinds, parts, work = zip(*self.singles, strict=True)
         self.singles.clear()
         kind_of = np.array(kinds, dtype=np.int64)
-        parts_ns = np.array(parts, dtype=np.int64)
-        # Flat first: numpy takes long over nested tuples.
-        flat = [number for step in work for pair in step for number in pair]
-        rows_tokens = np.array(flat, dtype=np.int64).reshape(len(parts), -1, 2)
+        # Flat first: numpy takes long over what is nested.
+        parts_ns = _flat(parts).reshape(len(parts), -1)
+        rows_tokens = _flat(chain.from_iterable(work)).reshape(len(parts), -1, 2)
         durations = parts_ns.sum(axis=1)
         self._add_busy(np.array(replicas, dtype=np.int64), durations[:, None] * rows_tokens.any(axis=2))
         for kind, name in enumerate(STEP_KINDS):
