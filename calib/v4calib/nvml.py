@@ -69,15 +69,19 @@ def absent(reason: str) -> Sensors:
 
 
 class Nvml:
-    """NVML of one device. `library` is the pynvml module, or anything that answers like it."""
+    """NVML of one device, without `uuid` the first. `library` is pynvml, or what answers like it."""
 
-    def __init__(self, library: Any, index: int = 0) -> None:
+    def __init__(self, library: Any, uuid: str | None = None) -> None:
         self._nvml = library
         self._error: str | None = None
         self._handle: Any = None
         try:
             library.nvmlInit()
-            self._handle = library.nvmlDeviceGetHandleByIndex(index)
+            # By identity: NVML counts all GPUs of the node, a process sees those that it was given.
+            if uuid is None:
+                self._handle = library.nvmlDeviceGetHandleByIndex(0)
+            else:
+                self._handle = library.nvmlDeviceGetHandleByUUID(uuid)
         except Exception as error:  # pynvml raises one class per return code, and OSError without a driver
             self._error = f"NVML does not start: {_words(error)}"
 
@@ -118,14 +122,14 @@ class Nvml:
         }
 
 
-def open_nvml(index: int = 0) -> Callable[[], Sensors]:
+def open_nvml(uuid: str | None) -> Callable[[], Sensors]:
     """A reader of this node's device; without nvidia-ml-py, one that says so."""
     try:
         import pynvml
     except ImportError:
         nothing = absent("nvidia-ml-py is not installed")
         return lambda: nothing
-    return Nvml(pynvml, index).read
+    return Nvml(pynvml, uuid).read
 
 
 def _scaled(milliwatts: Any) -> Any:

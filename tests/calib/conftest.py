@@ -56,6 +56,7 @@ FACTS = DeviceFacts(
 # The world that a fit must find again: microseconds.
 SCAN_FLOOR, SCAN_KEY, SCAN_PAIR = 4.0, 3.4e-5, 1.3e-5
 TOPK_ONE, TOPK_TOKEN, TOPK_PAIR = 3.0, 0.004, 1.2e-6
+LINK_START, LINK_COPY, LINK_GATHER = 8.0, 1 / 55e3, 1 / 35e3
 HCA_SHORT, HCA_COMPUTE, HCA_KEY = 12.0, 2.5e-6, 1.2e-6
 
 
@@ -81,6 +82,11 @@ def synthetic_us(operation: MeasuredOperation, point: Point) -> float:
         )
     if point.operation == "index_scan_prefill":
         return SCAN_FLOOR + SCAN_PAIR * point["new"] * (point["past"] + point["new"] / 2) / 4
+    if point.operation == "host_link":
+        rate = LINK_GATHER if point.word("way") == "gather" else LINK_COPY
+        return LINK_START + operation.work(point).link_bytes * rate * (
+            1 + (point.word("beside") == "compute")
+        )
     if point.operation == "collective":
         return 10.0 + operation.work(point).nvlink_bytes / 3e5
     if point.operation == "empty_launch":

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from v4calib.device import EAGER_HOT, GRAPH_COLD, GRAPH_HOT, Variant
-from v4calib.devices import gpu_of, refuse_toolchain
+from v4calib.device import EAGER_COLD, EAGER_HOT, GRAPH_COLD, GRAPH_HOT, Variant
+from v4calib.devices import gpu_of, refuse_slice, refuse_toolchain
 from v4calib.devices.compiler import Compiler
 from v4calib.devices.cuda import CudaClock
+from v4calib.errors import CalibError
 from v4calib.grid import Point
 from v4calib.operations.base import L2_TIMES, MAX_COPIES, copies_for
+from v4calib.operations.links import BesideCompute
 from v4calib.provenance import commit_of
 
 POINT = Point("topk", "v4-flash", (("batch", 1), ("context", 8192), ("width", 1), ("mix", "equal")))
@@ -96,6 +98,29 @@ def test_names_of_drivers_and_of_deployments() -> None:
     assert gpu_of("NVIDIA A100-SXM4-80GB") is None
 
 
+def test_a_slice_of_a_gpu_is_refused() -> None:
+    refuse_slice("NVIDIA H200")
+    with pytest.raises(CalibError, match="slice of a GPU"):
+        refuse_slice("NVIDIA H200 MIG 1g.18gb")
+
+
+def test_compute_beside_a_transfer_outlasts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products that end before the transfer does are repeated with more of them, and never counted."""
+    clock = BesideCompute()
+    taken: list[int] = []
+
+    def once(self: BesideCompute, case: Any) -> tuple[float, float]:
+        taken.append(self.products)
+        return 1000.0 + self.products, 5.0 * self.products
+
+    monkeypatch.setattr(BesideCompute, "_once", once)
+    times = clock.sample_us(Case(FakeTorch(), 1, 1), EAGER_COLD, 3)
+    assert len(times) == 3
+    assert all(us <= 5.0 * (us - 1000.0) for us in times)
+    assert taken[0] == 8
+    assert len(taken) > 4
+
+
 def test_copies_cover_eight_l2_sizes_or_the_clock_flushes() -> None:
     l2 = 50 << 20
     assert copies_for(1 << 30, l2, 141 << 30) == 2
@@ -159,6 +184,8 @@ class FakeTorch(types.ModuleType):
 
 class Case:
     """Launches that are logged; `copies` sets of `copy_bytes`."""
+
+    clock = None
 
     def __init__(self, torch: FakeTorch, copies: int, copy_bytes: int) -> None:
         self.torch, self.copies, self.copy_bytes = torch, copies, copy_bytes

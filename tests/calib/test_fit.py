@@ -68,6 +68,31 @@ def test_topk_and_hca_are_found_again(journal: Journal) -> None:
     )
 
 
+def test_ways_over_the_link_are_found_again(journal: Journal) -> None:
+    """By copy engine and by SM, to and fro; beside compute everything takes twice as long here."""
+    profile = fit(journal.header, journal.rows).profile
+    for name, rate in (("h2d_copy", 55e3), ("h2d_layers", 55e3), ("d2h_pages", 55e3), ("h2d_gather", 35e3)):
+        for suffix, times in (("", 1), ("_beside_compute", 2)):
+            operation = profile.operation(name + suffix)
+            assert operation.term("per_byte") == pytest.approx(times / rate, rel=1e-3)
+            assert operation.term("latency") == pytest.approx(8.0, rel=0.01)
+            assert operation.residual.rows > 0
+
+
+def test_modules_are_sums_of_all_their_parts(journal: Journal) -> None:
+    """A part that was not measured leaves the module as published: a sum without it would be too cheap."""
+    made = fit(journal.header, journal.rows)
+    assert "csa_decode.sglang.v4-flash.tp1" in made.profile.operations
+    for part in ("norm_rope", "translate", "compressor"):
+        rows = [row for row in journal.rows if row.point.operation != part]
+        without = fit(journal.header, rows)
+        assert "csa_decode.sglang.v4-flash.tp1" not in without.profile.operations
+        assert part in without.skipped["csa_decode.sglang.v4-flash.tp1"]
+        whole = completed(without, load_profile("h200"))
+        module = whole.operation("csa_decode.sglang.v4-flash.tp1")
+        assert whole.provenance_of(module).kind == "published"
+
+
 def test_the_domain_is_what_was_measured(journal: Journal) -> None:
     profile = fit(journal.header, journal.rows).profile
     measured = [row.point for row in journal.rows if row.point.operation == "index_scan" and row.usable]

@@ -87,3 +87,17 @@ def test_only_reasons_that_cost_clocks_throttle() -> None:
         assert read.throttled == expected
         assert read.power_capped == bool(mask & 0x4), "a flag of its own: healthy GPUs reach it"
     assert "gpu_idle" not in SLOWING
+
+
+def test_sensors_are_those_of_the_device_that_is_measured() -> None:
+    """CUDA_VISIBLE_DEVICES=3: the first visible GPU is the fourth of the node."""
+    asked: list[Any] = []
+    by_uuid = library(
+        nvmlDeviceGetHandleByUUID=lambda uuid: f"{uuid}!",
+        nvmlDeviceGetPowerUsage=lambda h: asked.append(h) or 1000,
+    )
+    Nvml(by_uuid, "GPU-4").read()
+    Nvml(by_uuid).read()
+    assert asked == ["GPU-4!", "gpu0"]
+    unknown = Nvml(library(), "GPU-4").read()  # this library cannot look one up
+    assert all(value is None for value in unknown.values.values())

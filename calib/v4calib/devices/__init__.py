@@ -61,6 +61,12 @@ def refuse_toolchain(arch: int, triton: str | None) -> str | None:
     return None
 
 
+def refuse_slice(name: str) -> None:
+    """A MIG device has a share of SMs, memory and L2: its times stand for no GPU of a deployment."""
+    if "MIG" in name.split():
+        raise CalibError(f"{name} is a slice of a GPU, whose times stand for none: run on a whole one.")
+
+
 def gpu_of(name: str) -> str | None:
     """v4sim's name of a GPU from the driver's: `NVIDIA GB200` is gb200, `NVIDIA H200 NVL` h200."""
     words = re.findall(r"[a-z0-9]+", name.lower())

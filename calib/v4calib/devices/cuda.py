@@ -115,7 +115,7 @@ class CudaDevice(Device):
     def __init__(self, gpu: str | None, libraries: Mapping[str, str], compile_s: float) -> None:
         import torch
 
-        from v4calib.devices import gpu_of, refuse_toolchain
+        from v4calib.devices import gpu_of, refuse_slice, refuse_toolchain
 
         if not torch.cuda.is_available():
             raise CalibError(
@@ -124,6 +124,7 @@ class CudaDevice(Device):
             )
         found = torch.cuda.get_device_properties(0)
         name = torch.cuda.get_device_name(0)
+        refuse_slice(name)
         arch = found.major * 10 + found.minor
         known = gpu or gpu_of(name)
         if known is None:
@@ -132,7 +133,8 @@ class CudaDevice(Device):
         if reason:
             raise CalibError(reason)
         self._torch = torch
-        self._nvml = open_nvml(0)
+        uuid = getattr(found, "uuid", None)
+        self._nvml = open_nvml(None if uuid is None else f"GPU-{uuid}")
         sensors = self._nvml()
         self.facts = DeviceFacts(
             kind="cuda",
@@ -170,11 +172,13 @@ class CudaDevice(Device):
         self.clock.forget()
         if not isinstance(operation, LaunchedOperation):
             return self._ranks.case(point)
-        free, _ = self._torch.cuda.mem_get_info()
-        size = operation.footprint_bytes(point)
-        if size > 0.8 * free:
-            self._torch.cuda.empty_cache()
-        return operation.build(point, "cuda", copies_for(size, self.facts.l2_bytes, free), kernels=True)
+        cuda = self._torch.cuda
+        free, size = cuda.mem_get_info()[0], operation.footprint_bytes(point)
+        cached = cuda.memory_reserved() - cuda.memory_allocated()  # by torch, of cases before this one
+        copies = copies_for(size, self.facts.l2_bytes, free + cached)
+        if copies * size > free / 2:
+            cuda.empty_cache()
+        return operation.build(point, "cuda", copies, kernels=True)
 
     def sensors(self) -> Sensors:
         return self._nvml()

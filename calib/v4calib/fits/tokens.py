@@ -6,13 +6,23 @@ operation outside a graph is its own Python, not the launch of one kernel.
 
 from __future__ import annotations
 
+import itertools
+
 from v4calib.draft import Draft
 from v4calib.fits.bench import SPREAD, Bench, add_curve, compare_curve
 from v4calib.fits.legs import LegRow, two_terms
 from v4calib.fits.modules import ENGINES
+from v4calib.operations.links import moved_bytes
 
 _FORM = {"fp8": tuple(f"mxfp4.{engine}" for engine in ENGINES), "bf16": ("marlin.all",)}
-_WAYS = {"copy": "h2d_copy", "gather": "h2d_gather"}
+_WAYS = {
+    "copy": "h2d_copy",
+    "layers": "h2d_layers",
+    "pages": "h2d_pages",
+    "gather": "h2d_gather",
+    "back": "d2h_copy",
+    "spill": "d2h_pages",
+}
 
 
 def add_tokens(draft: Draft, bench: Bench, name: str, source: str) -> None:
@@ -69,11 +79,13 @@ def _add(
 
 
 def add_links(draft: Draft, bench: Bench, source: str) -> None:
-    """Host link and memory bandwidth."""
-    for way, profile_name in _WAYS.items():
-        rows = bench.rows("host_link", "any", way=way)
-        fitted = [LegRow(m.us, 0.0, 1.0, float(m.point["bytes"])) for m in rows if not m.point.held_out]
+    """Host link, alone and beside compute, and memory bandwidth."""
+    for (way, alone), beside in itertools.product(_WAYS.items(), ("nothing", "compute")):
+        profile_name = alone if beside == "nothing" else f"{alone}_beside_compute"
+        rows = bench.rows("host_link", "any", way=way, beside=beside)
+        fitted = [LegRow(m.us, 0.0, 1.0, float(moved_bytes(m.point))) for m in rows if not m.point.held_out]
         if len(fitted) < 2:
+            bench.skip(profile_name, "fewer than two sizes were measured")
             continue
         latency, per_byte = two_terms(fitted)
         sizes = [r.second for r in fitted]
@@ -83,12 +95,12 @@ def add_links(draft: Draft, bench: Bench, source: str) -> None:
             [("latency", latency.slope, ()), ("per_byte", per_byte.slope, ("bytes",))],
             "sum",
             source,
-            f"pinned host memory; per_byte {per_byte.words}",
+            f"pinned host memory, {beside} beside it; per_byte {per_byte.words}",
             SPREAD,
         )
         for m in rows:
             if m.point.held_out:
-                draft.compare(profile_name, latency.slope + per_byte.slope * m.point["bytes"], m.us)
+                draft.compare(profile_name, latency.slope + per_byte.slope * moved_bytes(m.point), m.us)
     copies = bench.rows("copy", "any")
     if copies:
         best = max(copies, key=lambda m: m.point["bytes"])

@@ -12,7 +12,7 @@ from v4calib.operations.compressor import Compressor
 from v4calib.operations.dense import LmHead, MtpProjection, Projections, SharedExpert
 from v4calib.operations.experts import RoutedExperts
 from v4calib.operations.index_scan import IndexScan, IndexScanPrefill
-from v4calib.operations.links import HostToDevice
+from v4calib.operations.links import HostLink
 from v4calib.operations.mhc import Mhc
 from v4calib.operations.norm_rope import NormRope
 from v4calib.operations.selection import Gather, Translate
@@ -51,7 +51,7 @@ _ALL: tuple[MeasuredOperation, ...] = (
     MtpProjection(),
     RoutedExperts(),
     Mhc(),
-    HostToDevice(),
+    HostLink(),
     Collective(),
 )
 OPERATIONS: dict[str, MeasuredOperation] = {op.name: op for op in _ALL}

@@ -137,9 +137,7 @@ class _Product:
     w: Any
 
     def check(self, name: str) -> str | None:
-        """Corners of the first group's result against FP64 on the same operands."""
-        import torch
-
+        """Some of the first group's result against FP64 on the same operands."""
         from v4kernels import numeric
 
         got = self.run()
@@ -148,11 +146,8 @@ class _Product:
         few = got.reshape(-1, x.shape[0], w.shape[0])[0][rows][:, columns]
         a, b = x[rows].float().double().cpu(), w[columns].float().double().cpu()
         want, magnitude = a @ b.T, a.abs() @ b.abs().T
-        hopper = x.dtype is torch.float8_e4m3fn and torch.cuda.get_device_capability()[0] < 10
-        u = numeric.U_FP8_HOPPER if hopper else numeric.U_FP32
-        bound = numeric.accumulation_factor(x.shape[1], u) * magnitude
-        bound += numeric.bf16_roundoff(got.device) * want.abs()
-        return worst(name, numeric.deviation(few, want, bound))
+        # cuBLAS may add parts of the sum in BF16: what is told here is a wrong operand, not a rounding.
+        return worst(name, numeric.deviation(few, want, 2 * numeric.U_BF16 * magnitude))
 
 
 def _product(matrix: Matrix, tokens: int, fp8: bool, device: str) -> _Product:
