@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SAMPLE := traces/v4traces/data/sample.parquet
 DEMO_RUN := demo-run
+GPU_PYTHON ?= python3
+GPU_MINUTES ?= 4
 
 # A venv that is half made, was moved with its checkout, or has lost its Python or its packages is made
 # anew: it is whole only if it says that it was made for this folder and can import what was installed.
@@ -15,7 +17,7 @@ ifneq ($(shell $(BIN)/python -c 'import v4sim' >/dev/null 2>&1 && cat $(VENV)/.m
 STALE := stale
 endif
 
-.PHONY: help demo test check extras format bench backtest sample profiles picture aot oracle clean stale
+.PHONY: help demo test check extras format bench backtest sample profiles picture gpu aot oracle clean stale
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -56,6 +58,13 @@ backtest: $(VENV)/.base ## predict the published measurements again; writes docs
 picture: demo ## take docs/report.png of the demo's report (needs chromium)
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,1000 \
 	  --disable-background-networking --screenshot=docs/report.png file://$(CURDIR)/$(DEMO_RUN)/report.html
+
+# On a GPU node, with the Python that has its torch: no venv, nothing is installed, no other package is needed.
+gpu: export PYTHONPATH := $(CURDIR)/calib:$(CURDIR)/kernels:$(CURDIR)/sim:$(CURDIR)/traces:$(CURDIR)/reports
+gpu: ## on a GPU node: every kernel against its reference, then the quick grid into gpu.json (6 minutes)
+	$(GPU_PYTHON) -m v4calib.cli doctor
+	$(GPU_PYTHON) -m v4calib.cli verify
+	$(GPU_PYTHON) -m v4calib.cli run --quick --minutes $(GPU_MINUTES) --force -o gpu.json
 
 aot: $(VENV)/.extras ## compile every kernel configuration for sm_90, sm_100 and sm_103; rewrites the table
 	$(BIN)/python -m v4kernels.aot --all

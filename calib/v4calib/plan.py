@@ -14,8 +14,9 @@ from v4calib.device import DeviceFacts
 from v4calib.grid import Grid, Point
 from v4calib.measure import Job
 from v4calib.operations import select
-from v4calib.operations.base import MeasuredOperation
+from v4calib.operations.base import MeasuredOperation, copies_for
 from v4calib.roofline import LAUNCH_US, bound_us, peaks
+from v4calib.timing import rounds
 from v4sim.model.hardware import gpu
 
 PASSES = 2
@@ -102,7 +103,9 @@ def _point_s(operation: MeasuredOperation, point: Point, axes: Grid, facts: Devi
     if rates is None:
         return 0.4 + 3 * axes.point_s
     _, bound = bound_us(operation.work(point), rates, operation.matrix_format(point), "cold")
-    launch_s = (_ROOFLINE_TIMES * bound + LAUNCH_US) / 1e6
-    needed = (2 * axes.block + axes.min_samples) * launch_s
-    variants = 1 if operation.footprint_bytes(point) >= facts.l2_bytes else 2
+    launch_us, footprint = _ROOFLINE_TIMES * bound + LAUNCH_US, operation.footprint_bytes(point)
+    copies = copies_for(footprint, facts.l2_bytes, facts.memory_bytes)
+    sample_s = copies * rounds(copies, launch_us) * launch_us / 1e6
+    needed = (2 * axes.block + axes.min_samples) * sample_s
+    variants = 1 if footprint >= facts.l2_bytes else 2
     return operation.setup_s(point) + variants * max(needed, 0.02)

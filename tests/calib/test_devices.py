@@ -123,8 +123,8 @@ def test_compute_beside_a_transfer_outlasts_it(monkeypatch: pytest.MonkeyPatch) 
 
 def test_copies_cover_eight_l2_sizes_or_the_clock_flushes() -> None:
     l2 = 50 << 20
-    assert copies_for(1 << 30, l2, 141 << 30) == 2
-    assert copies_for(100 << 20, l2, 141 << 30) * (100 << 20) > L2_TIMES * l2
+    assert copies_for(1 << 30, l2, 141 << 30) == 1, "one set is more than eight of them"
+    assert copies_for(100 << 20, l2, 141 << 30) * (100 << 20) >= L2_TIMES * l2
     assert copies_for(4096, l2, 141 << 30) == MAX_COPIES
     assert copies_for(100 << 30, l2, 141 << 30) == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,6 +65,21 @@ def test_no_gpu_is_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["doctor"]) == 1
     shown = capsys.readouterr()
     assert "no  device" in shown.out
+
+
+@pytest.mark.skipif(has_cuda() or shutil.which("make") is None, reason="there is a GPU here, or no make")
+def test_make_gpu_needs_nothing_but_a_python_and_says_what_is_missing() -> None:
+    """No venv is made, and it stops at the first finding."""
+    done = subprocess.run(
+        ["make", "gpu", f"GPU_PYTHON={sys.executable}"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "no  device" in done.stdout
+    assert "verify" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -296,3 +312,26 @@ def test_ctrl_c_keeps_what_is_measured_and_resume_goes_on(
     )
     assert len(device.opened) == points - refused + 1, "only the interrupted point was opened twice"
     assert kept > 1
+
+
+def test_a_time_limit_ends_a_run_with_what_it_has(
+    fake_device: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import time
+
+    import v4calib.devices
+
+    device, target = fake_device(), tmp_path / "profile.json"
+    monkeypatch.setattr(v4calib.devices, "open_device", lambda *a: device)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.5 * device.read)  # two readings a row: a row a second
+    command = ["run", "--ops", "topk", "-o", str(target)]
+    assert main([*command, "--minutes", "0.5"]) == 0
+    shown = capsys.readouterr()
+    assert "the limit of 0.5 minutes is reached" in shown.err
+    kept = len(target.with_name("profile.rows.jsonl").read_text().splitlines()) - 1
+    assert 30 <= kept <= 32
+    assert main([*command, "--resume"]) == 0
+    assert len(target.with_name("profile.rows.jsonl").read_text().splitlines()) - 1 > kept

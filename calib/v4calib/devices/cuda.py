@@ -11,7 +11,6 @@ A flush or a copy is never inside the timed region. Times are of one launch (the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,11 @@ from v4calib.errors import CalibError
 from v4calib.grid import Point
 from v4calib.nvml import Sensors, open_nvml
 from v4calib.operations.base import L2_TIMES, LaunchedOperation, copies_for
+from v4calib.timing import rounds
 
 if TYPE_CHECKING:
     from v4calib.operations.base import MeasuredOperation
 
-_UNROLL = 20  # launches between two events, so that their own cost is a small part of a mean ...
-_LONG_US = 2000.0  # ... unless they take longer than this together
 _EAGER_BELOW_BYTES = 1 << 20  # launch cost shows in small launches only
 
 
@@ -57,12 +55,10 @@ class CudaClock:
         return [self._between(launch, launches, flush=False) for _ in range(count)]
 
     def _rounds(self, case: Case, copies: int) -> int:
-        """How often the copies are gone through for one sample: less often where a launch is long."""
         if self._one_us is None:
             case.launch(0)  # what is made at the first launch is not timed
             self._one_us = self._between(lambda: case.launch(0), 1, flush=False)
-        enough = math.ceil(_UNROLL / copies)
-        return max(1, min(enough, math.ceil(_LONG_US / max(self._one_us, 1e-3) / copies)))
+        return rounds(copies, self._one_us)
 
     def _launch(self, case: Case, variant: Variant, order: list[int]) -> tuple[Callable[[], Any], int]:
         if variant.mode == "eager":

@@ -101,6 +101,6 @@ class LaunchedOperation(MeasuredOperation):
 
 def copies_for(footprint_bytes: int, l2_bytes: int, memory_bytes: int) -> int:
     """Distinct tensor sets that keep the L2 cold by rotation; the clock flushes where these are too few."""
-    wanted = math.ceil(L2_TIMES * l2_bytes / max(footprint_bytes, 1)) + 1
+    wanted = math.ceil(L2_TIMES * l2_bytes / max(footprint_bytes, 1))
     fitting = int(0.4 * memory_bytes / max(footprint_bytes, 1))
     return max(1, min(wanted, MAX_COPIES, fitting))

@@ -49,6 +49,7 @@ class HostLink(LaunchedOperation):
             for i, size in enumerate(axes.link_bytes)
             for way in WAYS
             for beside in ("nothing", "compute")
+            if beside == "nothing" or i % 3 != 1  # what is held out is the way itself
         ]
 
     def configuration(self, point: Point) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from v4kernels.layouts import EntryFormat
 
-_DISTINCT_PAGES = 64
+_DISTINCT_PAGES, _DISTINCT_ENTRIES = 64, 4096  # encoding more takes longer than timing them
 
 
 def filled_cache(fmt: EntryFormat, pages: int, page_entries: int, device: str) -> Tensor:
@@ -24,7 +24,7 @@ def filled_cache(fmt: EntryFormat, pages: int, page_entries: int, device: str) -
 
     from v4kernels import layouts
 
-    distinct = min(_DISTINCT_PAGES, pages)
+    distinct = min(_DISTINCT_PAGES, max(_DISTINCT_ENTRIES // page_entries, 1), pages)
     generator = torch.Generator().manual_seed(pages)
     small = layouts.new_cache(fmt, distinct, page_entries)
     small.fill_(1)  # padding is never read; defined all the same
