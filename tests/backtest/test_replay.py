@@ -65,7 +65,9 @@ def test_prompts_that_start_together_are_served_in_turn(
     assert found["ttft_ms p95"] == pytest.approx(8 * MS)
 
 
-def test_ranks_that_get_two_prompts_make_the_p95(target: Make, metrics: Metrics, predict: Predict) -> None:
+def test_ranks_that_get_several_prompts_make_the_p95(
+    target: Make, metrics: Metrics, predict: Predict
+) -> None:
     load = {
         "isl": 8192,
         "osl": 1,
@@ -84,7 +86,7 @@ def test_ranks_that_get_two_prompts_make_the_p95(target: Make, metrics: Metrics,
         )
     )
     assert found["ttft_ms p50"] == pytest.approx(MS)
-    assert found["ttft_ms p95"] == pytest.approx(2 * MS)
+    assert found["ttft_ms p95"] / MS == pytest.approx(3)
 
 
 def test_only_warm_turns_count(target: Make, metrics: Metrics, predict: Predict) -> None:

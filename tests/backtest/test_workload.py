@@ -42,6 +42,24 @@ def test_uniform_lengths_fill_their_range_and_belong_to_a_seed(target: Make) -> 
     assert (prompts != other.table.prompt_tokens).any()
 
 
+def test_sglangs_client_draws_the_same_lengths_in_every_run(target: Make) -> None:
+    """All prompts, then all outputs, from numpy's generator of one seed; a cut run has the first of them."""
+    drawn = {"isl": "uniform[1,8192]", "osl": "uniform[1,1024]"}
+    work = {"concurrency": 4, "num_requests": 12, "length_model": drawn, "notes": "bench_serving 'random'"}
+    one, other = loaded(target, seed=0, **work), loaded(target, seed=1, **work)
+    prompts, outputs = one.table.prompt_tokens.tolist(), one.table.output_tokens.tolist()
+    client = np.random.RandomState(42)
+    assert prompts == client.randint(1, 8193, size=12).tolist()
+    assert outputs == client.randint(1, 1025, size=12).tolist()
+    assert other.table.prompt_tokens.tolist() == prompts
+    assert not one.random
+    many = loaded(target, **work | {"num_requests": 5000})
+    assert many.cut
+    assert (
+        many.table.prompt_tokens.tolist() == np.random.RandomState(42).randint(1, 8193, 5000)[:768].tolist()
+    )
+
+
 def test_a_warm_turn_sends_the_same_prompt_again(target: Make) -> None:
     load = loaded(
         target,

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from v4sim.cost import Profile, builtin_profiles, load_profile
+from v4sim.cost.operation import Residual
 from v4sim.cost.profile import dump_profile, parse_profile
+from v4sim.cost.uncertainty import MACHINE, SKEW
 from v4sim.errors import ProfileError
 
 PROVENANCE = {
@@ -146,14 +150,47 @@ def test_a_draw_is_repeatable_moves_operations_apart_and_stays_near(
     one, again, other = profile.draw(1), profile.draw(1), profile.draw(2)
     assert one.operations == again.operations
     assert one.operations != other.operations
-    factors = {}
-    for name, operation in profile.operations.items():
-        if operation.terms and operation.terms[0].coefficient:
-            factors[name] = one.operations[name].terms[0].coefficient / operation.terms[0].coefficient
+    factors = {
+        name: one.operations[name].terms[0].coefficient / operation.terms[0].coefficient
+        for name, operation in profile.operations.items()
+        if operation.terms and operation.terms[0].coefficient
+    }
     assert len({round(f, 9) for f in factors.values()}) > 10, "errors are independent"
-    for name, factor in factors.items():
-        sigma = profile.operations[name].residual.p95 / 1.96
-        assert abs(math.log(factor)) < 5 * sigma
+    for name, found in factors.items():
+        spread = math.hypot(profile.operations[name].residual.p95 / 1.96, MACHINE.log_sd)
+        assert abs(math.log(found)) < 5 * spread
+
+
+def test_draws_share_the_machine_and_the_skew_of_experts_but_not_the_host(
+    profiles: Callable[[str], Profile],
+) -> None:
+    """Without residuals of their own, what is left of a draw is what operations have in common."""
+    b200 = profiles("b200")
+    exact = replace(
+        b200,
+        operations={
+            name: replace(operation, residual=Residual(0.0, 0.0, 1))
+            for name, operation in b200.operations.items()
+        },
+    )
+    machines, skews = [], []
+    for seed in range(200):
+        drawn = exact.draw(seed)
+
+        def moved(name: str, drawn: Profile = drawn) -> float:
+            one, other = exact.operation(name), drawn.operation(name)
+            before = one.terms[0].coefficient if one.terms else one.values[0]
+            return float((other.terms[0].coefficient if other.terms else other.values[0]) / before)
+
+        assert moved("hca_decode.vllm.v4-pro.tp8") == pytest.approx(moved("mhc.sglang.v4-flash"))
+        assert moved("moe.mxfp4.sglang.v4-flash.tp4ep1") == pytest.approx(moved("hbm_stream"))
+        skewed = moved("megamoe.v4-flash.ep8")
+        assert skewed == pytest.approx(moved("moe.mxfp4.sglang.v4-flash.tp1ep4"))
+        assert moved("eager_launch.sglang") == 1.0
+        machines.append(math.log(moved("hbm_stream")))
+        skews.append(math.log(skewed / moved("hbm_stream")))
+    assert np.std(machines) == pytest.approx(MACHINE.log_sd, rel=0.2)
+    assert np.std(skews) == pytest.approx(SKEW.log_sd, rel=0.2)
 
 
 def test_merging_replaces_operations_and_keeps_both_origins() -> None:

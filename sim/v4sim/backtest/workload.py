@@ -7,8 +7,8 @@
     agent_trace     sessions whose prompts grow, reconstructed from the stated marginals
 
 Where the notes say that the requests of a repetition start together, each repetition is a run of its own.
-Lengths come from streams keyed by (seed, request). Long workloads are cut (`MAX_REQUESTS`), and the cut is
-said. Units: tokens.
+Lengths come from streams keyed by (seed, request), or from the client's own generator where that is known.
+Long workloads are cut (`MAX_REQUESTS`), and the cut is said. Units: tokens.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
+
+import numpy as np
 
 from v4sim import streams
 from v4sim.backtest.schema import Target, WorkloadRecord
@@ -36,6 +38,7 @@ _UNIFORM = re.compile(r"uniform\[\s*(\d+)\s*,\s*(\d+)\s*\]")
 _FIXED = re.compile(r"(?:fixed)?\[?\s*(\d+)\s*\]?|fixed")
 _REPETITIONS = re.compile(r"(\d+) repetitions?")
 _POOLED = re.compile(r"turns (\d+)-(\d+) of (\d+) sessions?")
+_CLIENT, _CLIENT_SEED = "bench_serving", 42
 _POINT_KEYS = {
     "context_tokens": "isl",
     "context_tokens_nominal": "isl",
@@ -215,8 +218,12 @@ def _independent(
     if kept < count:
         notes.append(f"{kept} of {count} requests")
     lengths = work.length_model
-    prompts = _lengths(lengths.isl if lengths else None, work.isl, kept, seed, _ISL, "isl", notes)
-    outputs = _lengths(lengths.osl if lengths else None, work.osl, kept, seed, _OSL, "osl", notes)
+    drawn = _client_lengths(work, count)
+    if drawn is not None:
+        prompts, outputs = drawn[0][:kept], drawn[1][:kept]
+    else:
+        prompts = _lengths(lengths.isl if lengths else None, work.isl, kept, seed, _ISL, "isl", notes)
+        outputs = _lengths(lengths.osl if lengths else None, work.osl, kept, seed, _OSL, "osl", notes)
     rows = []
     for number, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
         clipped = min(prompt, max_context - output - 1)
@@ -229,6 +236,26 @@ def _independent(
     return rows, kept < count
 
 
+def _client_lengths(work: WorkloadRecord, count: int) -> tuple[list[int], list[int]] | None:
+    """Prompts and outputs as SGLang's bench_serving draws them: all prompts, then all outputs, one seed.
+
+    Its generator is numpy's, seeded 42 (sglang 0.5.15 benchmark/serving.py and datasets/random.py), so every
+    run of a cell has the same lengths.
+    """
+    lengths = work.length_model
+    if lengths is None or _CLIENT not in work.notes:
+        return None
+    ranges = [_UNIFORM.fullmatch((text or "").replace(" ", "")) for text in (lengths.isl, lengths.osl)]
+    if ranges[0] is None or ranges[1] is None:
+        return None
+    bounds = [(max(int(found[1]), 1), int(found[2])) for found in ranges if found is not None]
+    if any(low > high for low, high in bounds):
+        return None
+    client = np.random.RandomState(_CLIENT_SEED)
+    prompts, outputs = (client.randint(low, high + 1, size=count).tolist() for low, high in bounds)
+    return prompts, outputs
+
+
 def _fixed(work: WorkloadRecord, max_context: int) -> tuple[int, int]:
     if work.isl is None:
         raise ConfigError("workload.isl is null.")
@@ -237,8 +264,11 @@ def _fixed(work: WorkloadRecord, max_context: int) -> tuple[int, int]:
 
 
 def _drawn(work: WorkloadRecord) -> bool:
+    """Whether another seed gives other lengths."""
     lengths = work.length_model
-    return lengths is not None and any("uniform" in (text or "") for text in (lengths.isl, lengths.osl))
+    if lengths is None or _client_lengths(work, 1) is not None:
+        return False
+    return any("uniform" in (text or "") for text in (lengths.isl, lengths.osl))
 
 
 def _lengths(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from v4sim.cost.base import StepCost
+from v4sim.cost.engine_constants import engine_constants
 from v4sim.cost.profile import Profile
 from v4sim.cost.step import ProfileCost
 from v4sim.errors import ProfileError
@@ -29,4 +30,7 @@ def compile_cost(
             f"Profile {profile.name!r} was made for gpu {profile.gpu!r}, the deployment runs on {gpu!r}: "
             f"choose the profile of {gpu}, or set hardware.gpu = {profile.gpu!r}."
         )
-    return ProfileCost(profile if draw_seed is None else profile.draw(draw_seed), deployment, spec)
+    constants = engine_constants(deployment.engine.kind)
+    if draw_seed is not None:
+        profile, constants = profile.draw(draw_seed), constants.draw(draw_seed)
+    return ProfileCost(profile, deployment, spec, constants)

@@ -10,9 +10,10 @@ Units in the names. Nothing here is fitted to whole-engine measurements.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from v4sim.cost.uncertainty import factor
 from v4sim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class EngineConstant:
     kind: str  # published | inferred | assumed
     source: str
     shared_targets: tuple[str, ...] = ()  # validation targets measured in the same campaign
+    log_sd: float = 0.0  # spread of the number in its sources (see `uncertainty`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,15 @@ class EngineConstants:
     prefill_graph_tokens: EngineConstant  # prefill steps up to this many tokens a rank replay graphs
     sampler_operations: EngineConstant  # launches after the last layer
     operation_floor_us: EngineConstant  # what a launch in a graph takes at least
+
+    def draw(self, seed: int) -> EngineConstants:
+        """One plausible set: each constant scaled inside the spread of its sources."""
+        drawn = {}
+        for name in self.__slots__:
+            constant: EngineConstant = getattr(self, name)
+            scale = factor(constant.log_sd, seed, f"engine.{name}")
+            drawn[name] = replace(constant, value=constant.value * scale)
+        return EngineConstants(**drawn)
 
     def provenance(self) -> list[dict[str, Any]]:
         """One row a constant, in the form of `StepCost.provenance`."""
@@ -65,6 +76,7 @@ _WARM_TURNS = EngineConstant(
     "published",
     "8xB200 vLLM 0.25 campaign (stewtong/dsv4-flash-0731): warm turns cost 2.2 to 3.0 us a cached token",
     (*_CAMPAIGN, "V14e-132K-k5", "V14e-265K-k5"),
+    log_sd=0.12,  # 2.2 to 3.0 as 80 %
 )
 _LAYER = EngineConstant(
     40.0,
@@ -78,6 +90,7 @@ _SGLANG_LAYER = EngineConstant(
     "counted in sglang 0.5.15 models/deepseek_v4.py, attention/dsv4 and deepseek_v2.DeepseekV2MoE, mean "
     "over layers: 6 mHC, 7 query and cache write, 11 indexer (CSA only), 3 compressor, 4 gather and "
     "attention, 5 output projection, 2 router, 5 shared expert, 12 experts, 3 dispatch or all-reduce",
+    log_sd=0.12,  # 40 (HCA, TP) to 61 (CSA, DeepEP) of a layer
 )
 _SAMPLER = EngineConstant(10.0, "inferred", "final norm, LM head, penalties, softmax, sort, draw, copies")
 _FLOOR = EngineConstant(3.0, "published", "aiconfigurator system files at 095f58a: 3 us per memory-bound op")
@@ -88,6 +101,7 @@ _ENGINES: dict[str, EngineConstants] = {
             2750.0,
             "published",
             "sglang-jax PR 1484: 2.6 to 2.9 ms of host work a scheduler iteration (Qwen3-8B, TP4)",
+            log_sd=0.4,  # another host: six published ones differ so much in launching the same operations
         ),
         dp_gather_us=EngineConstant(
             172.0,
@@ -108,7 +122,10 @@ _ENGINES: dict[str, EngineConstants] = {
     ),
     "vllm": EngineConstants(
         cpu_step_us=EngineConstant(
-            2750.0, "assumed", "not published for vLLM V1: SGLang's order of magnitude (sglang-jax PR 1484)"
+            2750.0,
+            "assumed",
+            "not published for vLLM V1: SGLang's order of magnitude (sglang-jax PR 1484)",
+            log_sd=0.4,
         ),
         dp_gather_us=EngineConstant(0.0, "assumed", "not published for vLLM"),
         cpu_cached_token_us=_WARM_TURNS,
@@ -123,11 +140,11 @@ _ENGINES: dict[str, EngineConstants] = {
 }
 
 
-def cpu_step_us(engine: EngineSection, attention_dp: int) -> float:
-    """Host work of one scheduler iteration: the deployment's own value, else the published constants."""
+def cpu_step_us(engine: EngineSection, attention_dp: int, constants: EngineConstants | None = None) -> float:
+    """Host work of one scheduler iteration: the deployment's own value, else the constants'."""
     if engine.cpu_step_us is not None:
         return engine.cpu_step_us
-    constants = engine_constants(engine.kind)
+    constants = constants or engine_constants(engine.kind)
     return constants.cpu_step_us.value + (constants.dp_gather_us.value if attention_dp > 1 else 0.0)
 
 

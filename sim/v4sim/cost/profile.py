@@ -5,7 +5,7 @@ with its domain, its residual error and its provenance: measured by `v4calib run
 or a roofline computed from hardware rates. Names are dotted keys that carry everything a number depends
 on (`csa_decode.sglang.v4-flash.tp4`), so another model's shape is a missing key and an error, never
 a neighbour's answer. `Profile.merged` replaces operations by better ones; `Profile.draw` gives one
-plausible profile inside the residual errors.
+plausible profile inside the residual errors and what `uncertainty` adds to them.
 
 Only the standard library and numpy: GPU images write this format too. What operations mean together
 is not here (see `compile`). Times in microseconds, shares as numbers, axes in the units that their names
@@ -15,18 +15,15 @@ end in.
 from __future__ import annotations
 
 import json
-import math
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from v4sim.cost.operation import Axis, Operation, Provenance, Residual, Term
 from v4sim.cost.profile_checks import check_document
+from v4sim.cost.uncertainty import factor, shared_factor
 from v4sim.errors import ProfileError
 
 SCHEMA_VERSION = 1
@@ -61,15 +58,16 @@ class Profile:
         return self.provenances[operation.provenance]
 
     def draw(self, seed: int) -> Profile:
-        """One plausible profile: each operation scaled by its own log-normal residual error."""
+        """One plausible profile: each operation scaled by its own log-normal residual error, and by what
+
+        it has in common with others (`uncertainty`)."""
         drawn = {}
         for name, operation in self.operations.items():
             if operation.unit == "share":
                 drawn[name] = operation
                 continue
-            rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-            sigma = operation.residual.p95 / 1.96
-            drawn[name] = operation.scaled(math.exp(sigma * float(rng.standard_normal())))
+            own = factor(operation.residual.p95 / 1.96, seed, name)
+            drawn[name] = operation.scaled(own * shared_factor(name, seed))
         return replace(self, name=f"{self.name} draw {seed}", operations=drawn)
 
     def merged(self, other: Profile) -> Profile:

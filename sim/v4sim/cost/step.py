@@ -22,7 +22,7 @@ import numpy as np
 from v4sim.cost.attention import IDLE, NO_PREFILL, NS, AttentionCost
 from v4sim.cost.base import PART_INDEX, PARTS, Int64, RankLoad
 from v4sim.cost.domain import Seen
-from v4sim.cost.engine_constants import cpu_step_us, engine_constants
+from v4sim.cost.engine_constants import EngineConstants, cpu_step_us
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
 from v4sim.cost.together import Together, TogetherCost
@@ -46,16 +46,17 @@ _CONSTANT_ROWS = [_SWA, _MHC]
 class ProfileCost:
     """`StepCost` from a profile. Made by `compile_cost`."""
 
-    def __init__(self, profile: Profile, deployment: Deployment, spec: ModelSpec) -> None:
+    def __init__(
+        self, profile: Profile, deployment: Deployment, spec: ModelSpec, constants: EngineConstants
+    ) -> None:
         engine = deployment.engine
-        constants = engine_constants(engine.kind)
         self._profile, self._constants = profile, constants
         self._attention = AttentionCost(profile, deployment, spec)
         mhc = profile.operation(f"mhc.{engine.kind}.{spec.name}")
         self._mhc = mhc.line(NS)
         self._together = TogetherCost(profile, deployment, spec, self._attention, self._mhc, constants)
         self._layers = spec.num_layers
-        self._cpu_ns = round(NS * cpu_step_us(engine, deployment.parallel.attention_dp))
+        self._cpu_ns = round(NS * cpu_step_us(engine, deployment.parallel.attention_dp, constants))
         self._hidden_cpu = engine.overlap if engine.kind == "sglang" else engine.async_scheduling
         self._graph_rows = engine.cuda_graph_max_bs or 0
         self._graph_prefill = int(constants.prefill_graph_tokens.value)

@@ -1,0 +1,59 @@
+"""How sure the numbers of a cost are, beyond how well a table repeats its own rows.
+
+A table's residual says how well it interpolates, on the machine it was measured on. A prediction is wrong
+by more: another machine of the same kind, experts that are loaded more evenly or less, another host.
+Each entry is the standard deviation of a logarithm, with what it was read from; none was taken from
+how far predictions are from whole-engine measurements.
+
+`Profile.draw` and `EngineConstants.draw` read this. Leaves out what a deployment's own options leave
+open (acceptance) and the noise of a measurement, which a backtest adds.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The standard deviation of a factor's logarithm, and its source."""
+
+    log_sd: float
+    source: str
+
+
+# One factor for all operations that run on the GPU.
+MACHINE = Spread(
+    0.045,
+    "B200, GB200 and B300 hold the same chip: the families of aiconfigurator's tables differ by -12 to "
+    "+8 % between them, most by 2 to 6 %",
+)
+# One factor for all experts whose load depends on where tokens go.
+SKEW = Spread(
+    0.2,
+    "experts of an EP group are priced at power law 1.2, 1.4 (512 tokens a rank) to 1.8 (8192) times an even "
+    "load (aiconfigurator, GB200); how skewed a deployment's traffic is nobody states",
+)
+_SKEWED = ("megamoe.", "moe.")
+
+
+def factor(log_sd: float, seed: int, name: str) -> float:
+    """A log-normal factor of median 1, the same for the same seed and name."""
+    if not log_sd:
+        return 1.0
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    return math.exp(log_sd * float(rng.standard_normal()))
+
+
+def shared_factor(operation: str, seed: int) -> float:
+    """What operations have in common in one draw: the machine, and the skew of experts."""
+    if operation.startswith("eager_launch."):
+        return 1.0  # of the host
+    found = factor(MACHINE.log_sd, seed, "machine")
+    if operation.startswith(_SKEWED) and not operation.endswith("ep1"):
+        found *= factor(SKEW.log_sd, seed, "skew")
+    return found
