@@ -209,17 +209,29 @@ def test_the_least_recently_used_leaf_goes_first_and_a_use_covers_the_whole_path
     put(tree, 0, 8)
     put(tree, 1, 8)
     put(tree, 2, 16)  # extends content 0, so 0 is used again
-    tree.evict(1)
+    tree.evict(8)
     assert tree.find(1, 16)[1] == 0
     assert tree.find(2, 16)[1] == 16
 
 
-def test_a_whole_node_leaves_in_sglang_and_single_pages_in_vllm() -> None:
-    for page_grain, left in ((False, 0), (True, 12)):
+def test_sglang_evicts_the_last_page_then_the_window_then_the_rest_at_once_and_vllm_page_by_page() -> None:
+    for page_grain, left in ((False, [20, 16, 0]), (True, [20, 16, 12])):
         tree = SpanTree(Rows([-1], [0]).index(), page_grain=page_grain)
-        put(tree, 0, 16)
-        tree.evict(1)
-        assert tree.find(0, 16)[1] == left
+        put(tree, 0, 24, swa_from=16)
+        for expected in left:
+            tree.evict(1)
+            assert tree.find(0, 24)[1] == expected
+
+
+def test_where_a_match_cuts_a_node_both_parts_count_as_used() -> None:
+    tree = SpanTree(Rows([-1, -1, 0], [0, 0, 8]).index())
+    put(tree, 0, 16)
+    put(tree, 1, 16)
+    node, length = tree.find(2, 16)
+    assert node is not None
+    tree.split(node, length)
+    tree.evict(16)
+    assert [tree.find(uid, 16)[1] for uid in (0, 1)] == [16, 0]
 
 
 def test_what_two_calls_computed_alike_is_held_twice_and_lasts_until_both_copies_are_gone() -> None:
@@ -244,18 +256,41 @@ def test_windows_leave_from_the_root_first_so_that_a_session_can_still_resume_at
     tree = SpanTree(Rows([-1, 0, 1], [0, 8, 16]).index())
     for uid, upto in ((0, 8), (1, 16), (2, 24)):
         put(tree, uid, upto)
-    tree.evict_swa(1)
+    tree.evict_swa(8)
     starts = {node.uid: node.swa_tokens for node in tree.nodes()}
     assert starts == {0: 0, 1: 8, 2: 8}
 
 
-def test_a_leaf_that_loses_its_window_goes_whole() -> None:
+def test_what_loses_the_window_at_the_end_of_a_leaf_goes_with_it_and_what_is_above_stays() -> None:
     tree = SpanTree(Rows([-1, -1], [0, 0]).index())
-    put(tree, 0, 8)
+    put(tree, 0, 12, swa_from=4)
     put(tree, 1, 8)
     tree.evict_swa(4)
-    assert tree.find(0, 8)[1] == 0
-    assert tree.kv_tokens == 8
+    assert tree.find(0, 12)[1] == 12
+    tree.evict_swa(4)
+    assert tree.find(0, 12)[1] == 8
+    assert tree.kv_tokens == 16
+
+
+def test_a_newcomer_brings_back_a_window_that_was_lost() -> None:
+    tree = SpanTree(Rows([-1], [0]).index())
+    put(tree, 0, 12, swa_from=12)
+    assert tree.swa_tokens == 0
+    tree.insert(0, None, 12, 4)
+    assert [(node.swa_start, node.cuts) for node in tree.nodes()] == [(4, (4,))]
+
+
+def test_a_look_up_uses_only_what_may_be_used() -> None:
+    """Content 1 shares two pages with 0, whose window lies elsewhere: a match, but no hit."""
+    tree = SpanTree(Rows([-1, 0, -1], [0, 8, 0]).index())
+    owner = CacheOwner(tree, HitPolicy("strict", PAGE, 2, 4), kv_tokens=99, swa_tokens=99, request_slots=2)
+    put(tree, 0, 16, swa_from=12)
+    put(tree, 2, 16, swa_from=12)
+    assert owner.look_up(1, 16)[1:] == (0, 0, 8)
+    spans = sorted((node.uid, node.start, node.end) for node in tree.nodes())
+    assert spans == [(0, 0, 8), (0, 8, 16), (2, 0, 16)]
+    assert owner.look_up(2, 15)[1:] == (0, 0, 12)
+    assert owner.look_up(2, 16).tokens == 16
 
 
 def test_a_request_larger_than_the_pool_never_pushes_occupancy_above_capacity() -> None:

@@ -151,14 +151,20 @@ def test_a_fork_from_a_prompt_in_chunks_hits_the_chunks_that_are_done(watch: Wat
 
 
 def test_two_cold_calls_with_one_prefix_at_once_compute_it_twice(watch: Watch) -> None:
-    """SGLang shares only what is published: not within a batch. The duplicate is freed at insertion."""
-    rows = [root("a", 2000, 5, group=1500), root("b", 2000, 5, group=1500), root("c", 2000, 5, 100, 1500)]
+    """SGLang shares only what is published: not within a batch. The duplicate is freed at insertion.
+
+    A prompt leaves a window at its own end only, so c, which ends its match inside, computes all of it
+    once more and leaves a window there for d.
+    """
+    late = [root("c", 2000, 5, 100, 1500), root("d", 2000, 5, 200, 1500)]
+    rows = [root("a", 2000, 5, group=1500), root("b", 2000, 5, group=1500), *late]
     seen = watch(rows, sets=["engine.overlap=false"])
-    assert seen.by_row("hit_tokens") == [0, 0, 1280]
+    assert seen.by_row("hit_tokens") == [0, 0, 0, 1280]
+    assert seen.by_row("lost_swa_tokens") == [0, 0, 1280, 0]
     assert seen.work()[0] == (0, 4000)
     kv = [pool for pool in seen.result.pools if pool.name == "kv"]
     # One copy of the group's five pages, and two more pages of each call.
-    assert kv[0].resident_at_end == 1280 + 3 * (1792 - 1280)
+    assert kv[0].resident_at_end == 1280 + 4 * (1792 - 1280)
 
 
 @pytest.mark.parametrize(("overlap", "hit"), [("false", 768), ("true", 0)])
@@ -199,4 +205,4 @@ def test_copies_of_a_session_share_only_their_group(watch: Watch) -> None:
 
     rows = [root("a", 2000, 5, group=600)]
     seen = watch(rows, workload=WorkloadOptions(sessions=1, copies=3))
-    assert seen.result.calls["hit_tokens"].tolist() == [0, 512, 512]
+    assert seen.result.calls["hit_tokens"].tolist() == [0, 0, 512]  # the second leaves the window there

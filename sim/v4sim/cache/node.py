@@ -15,7 +15,8 @@ class SpanNode:
     `locks` counts direct holders plus locked children, so a node is protected exactly while it is
     above zero. `access` is the tick of the last use of this node or, once its children are gone,
     of anything below it. `older` and `newer` are its neighbours among the nodes that hold a window
-    (`cache.windows`), and mean nothing while it holds none.
+    (`cache.windows`), and mean nothing while it holds none. `cuts` are the places inside at which SGLang
+    begins another node (where the window begins, and before its last page): a leaf goes from its last cut on.
     """
 
     older: SpanNode
@@ -26,6 +27,7 @@ class SpanNode:
         "alive",
         "born",
         "children",
+        "cuts",
         "end",
         "locks",
         "newer",
@@ -43,6 +45,7 @@ class SpanNode:
         self.end = end
         self.parent = parent
         self.children = 0
+        self.cuts: tuple[int, ...] = ()
         self.locks = 0
         self.access = tick
         self.born = tick

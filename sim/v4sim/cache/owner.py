@@ -35,6 +35,7 @@ class CacheOwner:
         self.kv = Pool("kv", kv_tokens // page * page)
         self.swa = Pool("swa", swa_tokens // page * page)
         self.slots = Pool("slots", request_slots)
+        self._promised = 0  # of `kv`, by a pass that has not evicted for it yet
 
     @property
     def pools(self) -> tuple[Pool, Pool, Pool]:
@@ -44,8 +45,8 @@ class CacheOwner:
 
     @property
     def kv_available(self) -> int:
-        """Free plus evictable history tokens."""
-        return self.kv.free + self.tree.evictable_tokens
+        """Free plus evictable history tokens that nobody was promised."""
+        return self.kv.free + self.tree.evictable_tokens - self._promised
 
     @property
     def swa_available(self) -> int:
@@ -63,6 +64,19 @@ class CacheOwner:
         kv.give(tree.evict(tokens - free))
         self.swa.give(swa_before - tree.swa_tokens)
         return True
+
+    def promise_kv(self, tokens: int) -> bool:
+        """Set `tokens` aside, to be taken with `keep_promises`; False if they cannot be had."""
+        if tokens > self.kv_available:
+            return False
+        self._promised += tokens
+        return True
+
+    def keep_promises(self, wanted_tokens: int) -> None:
+        """Take what was promised, after evicting until `wanted_tokens` are free or nothing is left."""
+        promised, self._promised = self._promised, 0
+        self.make_kv_room(min(max(wanted_tokens, promised), self.kv_available))
+        self.kv.take(promised)
 
     def make_swa_room(self, tokens: int) -> bool:
         swa, tree = self.swa, self.tree
@@ -84,6 +98,19 @@ class CacheOwner:
             return NO_HIT
         node, length = self.tree.find(uid, limit_tokens)
         return self.policy.legal_hit(node, length)
+
+    def look_up(self, uid: int, limit_tokens: int) -> Hit:
+        """`match` as SGLang does it: the tree is cut where the match ends, and what may be used is used."""
+        if not self.enabled:
+            return NO_HIT
+        tree = self.tree
+        node, length = tree.find(uid, limit_tokens)
+        if node is not None and node.end != length:
+            node = tree.split(node, length)
+        hit = self.policy.legal_hit(node, length)
+        if hit.node is not None:
+            tree.touch(hit.node)
+        return hit
 
     def hold(self, hit: Hit) -> SpanNode | None:
         """Lock a hit's prefix (splitting the node at the boundary); returns the node to release later."""

@@ -7,9 +7,10 @@ a million-token session costs a handful of them. Invariants, checked by `cache.c
 * `kv_tokens` is the sum of node sizes, `protected_tokens` that of nodes with locks;
 * `swa_tokens` is the sum of what nodes hold of the sliding window.
 
-Eviction is least recently used, leaves only, in one of two grains: whole nodes (SGLang) or pages
-from a leaf's tail (vLLM, whose free list receives a request's blocks tail first). Recency is kept
-lazily: using a node uses all its ancestors, and that is applied when an ancestor becomes a leaf.
+Eviction is least recently used, leaves only, in one of two grains: SGLang's nodes or pages from a leaf's
+tail (vLLM, whose free list receives a request's blocks tail first). SGLang gives what lies before a
+window, the window and its last page nodes of their own; here they are cuts of one span. Recency is
+kept lazily: using a node uses all its ancestors, and that is applied when an ancestor becomes a leaf.
 
 In page grain the same content may lie in several nodes (`copies`).
 """
@@ -48,6 +49,7 @@ class SpanTree:
         self._copies = Copies(self._tails)
         self._leaves: list[tuple[int, int, SpanNode]] = []
         self._windows = WindowList()
+        self._reach_tokens = 2 * self.page_tokens  # a window, which is at most a page, and a page
         self._tick = 0
         self._sequence = 0
 
@@ -87,18 +89,27 @@ class SpanTree:
     # -- use ------------------------------------------------------------------------------------
 
     def touch(self, node: SpanNode) -> None:
-        """Mark `node` and all above it as just used, their sliding windows included.
+        """Mark `node` and all above it as just used, and the window that is read there.
 
         The history's recency of ancestors is implied; that of their windows is not, since an
         ancestor can lose its window before its descendants do.
         """
         self._tick += 1
         node.access = self._tick
-        self._windows.use(node)
+        self._windows.use(node, self._reach_tokens)
 
     def split(self, node: SpanNode, at: int) -> SpanNode:
-        """Cut `node` at `at`; returns the upper part [start, at). `node` stays itself as the lower part."""
+        """Cut `node` at `at`; returns the upper part [start, at). `node` stays itself as the lower part.
+
+        In SGLang that is a use of both parts, unless it kept two nodes there already.
+        """
+        if not self.page_grain and at not in node.cuts:
+            self._tick += 1
+            node.access = self._tick
         upper = SpanNode(node.uid, node.start, at, node.parent, node.access)
+        if node.cuts:
+            upper.cuts = tuple([cut for cut in node.cuts if cut < at])
+            node.cuts = tuple([cut for cut in node.cuts if cut > at])
         upper.children = 1
         upper.born = node.born
         upper.locks = 1 if node.locks else 0
@@ -140,6 +151,8 @@ class SpanTree:
         self.protected_tokens += upto - held.end
         self.swa_protected_tokens += self._read_tokens(node)
         self._unguard(held)
+        if upto - held.end < self._reach_tokens:
+            self._windows.use(node, self._reach_tokens)
         return node
 
     def _read_tokens(self, node: SpanNode) -> int:
@@ -196,17 +209,27 @@ class SpanTree:
                 node = self._append(owner, segment_start, segment_end, node, swa_from)
                 added += segment_end - segment_start
         assert node is not None
-        node.access = self._tick
-        if swa_from < node.end and node.swa_start == node.end:
-            # Someone's tombstone: the newcomer brings the window back.
-            node.swa_start = max(node.start, swa_from)
-            self.swa_tokens += node.swa_tokens
-            if node.swa_locks:
-                self.swa_protected_tokens += self._read_tokens(node)
-            self._windows.add(node)
-        else:
-            self._windows.renew(node)
+        above: SpanNode | None = node
+        while above is not None and above is not below and swa_from < above.end:
+            self._restore(above, max(above.start, swa_from))
+            above = above.parent
+        self.touch(node)
         return node, added
+
+    def _restore(self, node: SpanNode, swa_from: int) -> None:
+        """Someone's tombstone: a newcomer brings the window back from `swa_from` on."""
+        if swa_from >= node.swa_start:
+            return
+        if node.swa_locks:
+            self.swa_protected_tokens -= self._read_tokens(node)
+        if node.swa_start == node.end:
+            self._windows.add(node)
+        self.swa_tokens += node.swa_start - swa_from
+        node.swa_start = swa_from
+        if node.swa_locks:
+            self.swa_protected_tokens += self._read_tokens(node)
+        if swa_from > node.start and swa_from not in node.cuts and not self.page_grain:
+            node.cuts = tuple(sorted([*node.cuts, swa_from]))
 
     def _node_at(self, tail: SpanNode, end: int) -> SpanNode:
         """The node of `tail`'s span that ends at `end`, split off if necessary."""
@@ -234,11 +257,16 @@ class SpanTree:
         if parent is not None:
             parent.children += 1
         node = SpanNode(uid, start, end, parent, self._tick)
-        node.swa_start = min(max(start, swa_from), end)
+        node.swa_start = begin = min(max(start, swa_from), end)
         self.kv_tokens += end - start
-        if node.swa_start < end:
-            self.swa_tokens += end - node.swa_start
+        if begin < end:
+            self.swa_tokens += end - begin
             self._windows.add(node)
+            if not self.page_grain:
+                last = end - self.page_tokens
+                node.cuts = tuple(
+                    [cut for cut in ((begin, last) if begin < last else (last,)) if cut > start]
+                )
         return node
 
     # -- eviction -------------------------------------------------------------------------------
@@ -253,48 +281,58 @@ class SpanTree:
             if node.access != access:
                 self._push_leaf(node)
                 continue
-            if self.page_grain and node.tokens > tokens - freed:
-                page = self.page_tokens
-                cut = min(node.tokens, -(-(tokens - freed) // page) * page)
-                if cut < node.tokens:
-                    freed += self._shorten(node, cut)
-                    self._push_leaf(node)
-                    continue
-            freed += node.tokens
-            self._remove(node)
+            cut = self._grain(node, tokens - freed)
+            freed += cut
+            self._drop(node, cut)
         self.evicted_tokens += freed
         return freed
+
+    def _grain(self, node: SpanNode, tokens: int) -> int:
+        """How much of a leaf goes at once when `tokens` are needed."""
+        if self.page_grain:
+            page = self.page_tokens
+            return min(node.tokens, -(-tokens // page) * page)
+        return node.end - node.cuts[-1] if node.cuts else node.tokens
+
+    def _drop(self, leaf: SpanNode, tokens: int) -> None:
+        """Drop the last `tokens` of a leaf."""
+        if tokens < leaf.tokens:
+            self._shorten(leaf, tokens)
+            self._push_leaf(leaf)
+        else:
+            self._remove(leaf)
 
     def evict_swa(self, tokens: int) -> int:
         """Free at least `tokens` of sliding window, oldest first.
 
-        An inner node becomes a tombstone; an unlocked leaf goes whole, unless leaves are kept. A node
-        that a running call reads keeps its last page of window.
+        What lies inside becomes a tombstone; the end of an unlocked leaf goes with its history, unless
+        leaves are kept. A node that a running call reads keeps its last page of window.
         """
-        freed, page = 0, self.page_tokens
+        freed = 0
         for node in self._windows:
+            last = node.end - (self._read_tokens(node) if node.swa_locks else 0)
+            while freed < tokens and node.swa_start < last:
+                begin = node.swa_start
+                stop = min([cut for cut in node.cuts if begin < cut < last], default=last)
+                freed += stop - begin
+                if stop == node.end and not (node.children or node.locks or self.keeps_leaves):
+                    gone = self._grain(node, node.tokens)
+                    self.evicted_tokens += gone
+                    self._drop(node, gone)
+                    break
+                self.swa_tokens -= stop - begin
+                node.swa_start = stop
+                if stop == node.end:
+                    self._windows.remove(node)
             if freed >= tokens:
                 break
-            spare = node.end - node.swa_start
-            if node.swa_locks:
-                spare -= page
-                if spare <= 0:
-                    continue
-            freed += spare
-            if node.children == 0 and node.locks == 0 and not self.keeps_leaves:
-                self.evicted_tokens += node.tokens
-                self._remove(node)
-            else:
-                self.swa_tokens -= spare
-                node.swa_start += spare
-                if node.swa_start == node.end:
-                    self._windows.remove(node)
         self.swa_evicted_tokens += freed
         return freed
 
-    def _shorten(self, node: SpanNode, cut: int) -> int:
+    def _shorten(self, node: SpanNode, cut: int) -> None:
         """Drop the last `cut` tokens of a leaf; its window goes with them."""
         held = node.swa_tokens
+        node.cuts = node.cuts[:-1]
         node.end -= cut
         node.swa_start = min(node.swa_start, node.end)
         self.swa_tokens += node.swa_tokens - held
@@ -303,7 +341,6 @@ class SpanTree:
         self.kv_tokens -= cut
         if node.uid in self._copies and self._tails[node.uid] is node:
             self._copies.follow_longest(node.uid, node)
-        return cut
 
     def _remove(self, node: SpanNode) -> None:
         node.alive = False

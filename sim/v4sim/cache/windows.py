@@ -50,14 +50,16 @@ class WindowList:
             self.remove(node)
             self.add(node)
 
-    def use(self, node: SpanNode) -> None:
-        """`node` and all above it become the newest, the one nearest the root the oldest of them.
+    def use(self, node: SpanNode, reach_tokens: int) -> None:
+        """The last `reach_tokens` up to the end of `node` become the newest, what ends there the last.
 
         The tail of a session is what a resume needs, so among windows used at once it goes last.
         """
         newer = self._ends
         above: SpanNode | None = node
-        while above is not None:
+        left = reach_tokens
+        while above is not None and left > 0:
+            left -= above.end - above.start
             if above.swa_start < above.end:
                 if above.newer is not newer:
                     self.remove(above)

@@ -28,6 +28,7 @@ class Call:
         "admission",
         "admit_ns",
         "bound_tokens",
+        "branch_tokens",
         "clock0",
         "computed_tokens",
         "copy",
@@ -126,6 +127,7 @@ class Call:
         self.swa_private = 0
         self.hit_tokens = self.hit_host_tokens = self.hit_storage_tokens = 0
         self.lost_swa_tokens = 0
+        self.branch_tokens = 0  # where its prefix was resident without a window, which it will leave there
         self.kv_peak_tokens = 0
         # Prefill
         self.generated = 0  # output tokens emitted before the current (re-)prefill

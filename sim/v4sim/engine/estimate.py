@@ -61,7 +61,7 @@ class Budget:
         self._charged = 0
         self.ratio = ratio
         self.reserved_output = -1
-        running = len(rank.decoding) if rules.mixes else 0
+        running = len(rank.decoding) + len(rank.leaving) if rules.mixes else 0
         self.chunk = None if rules.chunk_tokens is None else rules.chunk_tokens - running
         self.input = rules.max_prefill_tokens - running
         self.open = True

@@ -32,7 +32,8 @@ class Rank:
 
     `memory` belongs to the scheduler alone. `overhead_tokens` of the kv pool are held per running call
     beyond its history (vLLM keeps windows and compressor state in the same blocks). `keeps_windows`:
-    what a call's window has left behind stays reusable instead of being freed while it decodes.
+    what a call's window has left behind stays reusable instead of being freed while it decodes (vLLM).
+    Without it (SGLang) pages are evicted for a whole batch at once, and for one more per call.
     """
 
     def __init__(
@@ -50,6 +51,9 @@ class Rank:
         self.page_tokens = owner.page_tokens
         self.overhead_tokens = overhead_tokens
         self._keeps_windows = keeps_windows
+        self._evicts_ahead = not keeps_windows
+        self.held_back = False  # its decodes wait for a finished call's pages
+        self.steps = 0  # of its replica
         self.waiting: deque[Call] = deque()
         self.prefilling: list[Call] = []
         self.decoding: list[Call] = []
@@ -120,9 +124,13 @@ class Rank:
             return "swa"
         if owner.slots.free < 1:
             return "slots"
-        owner.make_kv_room(kv_held)
+        if self._evicts_ahead:
+            owner.promise_kv(kv_held)
+        else:
+            owner.make_kv_room(kv_held)
         owner.make_swa_room(swa_need)
-        outcome = Reservation.reserve(owner.pools, {"kv": kv_held, "swa": swa_need, "slots": 1})
+        kv_now = 0 if self._evicts_ahead else kv_held
+        outcome = Reservation.reserve(owner.pools, {"kv": kv_now, "swa": swa_need, "slots": 1})
         assert isinstance(outcome, Reservation)
         outcome.commit()
         call.kv_end = hit.tokens + kv_need
@@ -161,18 +169,34 @@ class Rank:
         swa_need = max(0, (DECODE_WINDOW_PAGES - (-new_tokens // page)) * page - call.swa_private)
         if swa_need > owner.swa.free:
             swa_need = min(swa_need, owner.swa_available // page * page)
-        if not owner.make_kv_room(kv_need) or not owner.make_swa_room(swa_need):
+        if kv_need > owner.kv_available or not owner.make_swa_room(swa_need):
             call.state = PARKED
             return False
-        owner.kv.take(kv_need)
+        owner.promise_kv(kv_need)
+        if not self._evicts_ahead:
+            owner.keep_promises(kv_need)
         owner.swa.take(swa_need)
         call.kv_end += kv_need
         call.swa_private += swa_need
         call.state = RUNNING
         return True
 
-    def chunk_done(self, call: Call, new_tokens: int, *, late: bool) -> None:
-        """The step that computed `new_tokens` of `call` ended: count them, publish pages now or late."""
+    def allocate(self, new_tokens: int, calls: int) -> None:
+        """Pages for a batch of prefill chunks, where they are taken together."""
+        if self._evicts_ahead:
+            self.owner.keep_promises(new_tokens + calls * self.page_tokens)
+
+    def make_cushion(self, rows: int) -> None:
+        """Before a decode step of `rows`: a page per row is free, needed or not, if it can be evicted."""
+        if self._evicts_ahead:
+            owner = self.owner
+            owner.make_kv_room(min(rows * self.page_tokens, owner.kv_available))
+
+    def chunk_done(self, call: Call, new_tokens: int, *, late: bool, ends: bool = False) -> None:
+        """The step that computed `new_tokens` of `call` ended: count them, publish pages now or late.
+
+        With `ends` it yielded the last token of the answer as well: SGLang then releases at once.
+        """
         if call.replay_tokens:
             replayed = min(call.replay_tokens, new_tokens)
             call.replay_tokens -= replayed
@@ -180,6 +204,8 @@ class Rank:
         call.prefilled += new_tokens
         if call.kv_end > call.kv_peak_tokens:
             call.kv_peak_tokens = call.kv_end
+        if ends and not self._keeps_windows:
+            return
         if late:
             self.fresh.append(call)
         else:
@@ -191,16 +217,36 @@ class Rank:
             self.publish(call, call.prefilled)
         self.fresh.clear()
 
+    def _published_end(self, call: Call, tokens: int) -> int:
+        """How much of the first `tokens` of a call becomes resident: whole pages.
+
+        Where its own lookup found history but no window, SGLang stops, for once, to leave a window
+        there; the rest follows with what the call publishes next.
+        """
+        branch, call.branch_tokens = call.branch_tokens, 0
+        if call.private_from < branch <= tokens:
+            return branch
+        call.branch_tokens = branch if branch > tokens else 0
+        return tokens // self.page_tokens * self.page_tokens
+
+    def _window_from(self, tokens: int, upto: int) -> int:
+        """Where the window begins that is left at `upto` by a call with `tokens`: a page before the last."""
+        page = self.page_tokens
+        last = tokens - 1 if tokens - upto < page else upto - 1
+        return last // page * page - page
+
     def publish(self, call: Call, tokens: int) -> None:
         """Give the whole pages of the first `tokens` of `call` to the tree, but its decode window."""
         owner = self.owner
-        upto = tokens // self.page_tokens * self.page_tokens
+        upto = self._published_end(call, tokens)
         window = DECODE_WINDOW_PAGES * self.page_tokens
         held_end = call.held.end if call.held is not None else 0
         spare = call.swa_private - window
         if owner.enabled and upto > held_end:
             # What the tree gains of the window must come from what the call holds beyond its own.
             swa_from = max(held_end, upto - max(0, spare))
+            if not self._keeps_windows:
+                swa_from = max(swa_from, self._window_from(tokens, upto))
             call.held = owner.adopt(call.uid, call.held, upto, upto - held_end, swa_from, upto - swa_from)
             spare -= upto - swa_from
         if spare > 0:
@@ -254,19 +300,28 @@ class Rank:
         call.share_ns += self.share_ns - call.share0_ns
         self.decode_alloc -= call.kv_end
 
-    def release(self, call: Call, content_tokens: int, keep: bool) -> None:
+    def release(self, call: Call, content_tokens: int, keep: bool, *, unseen_tokens: int = 0) -> None:
         """Free what a finished, retracted or aborted call holds.
 
-        With `keep`, whole pages of its content up to `content_tokens` become resident first, with
-        the sliding window of the last page, or of as many as there is room for (`keeps_windows`).
+        With `keep`, whole pages of its content up to `content_tokens` become resident first, with the
+        sliding window that it still held, or of as many as there is room for (`keeps_windows`). The last
+        `unseen_tokens` were not known when it last dropped what had left its window.
         """
         owner = self.owner
         if keep and owner.enabled:
-            upto = min(content_tokens // self.page_tokens * self.page_tokens, call.kv_end)
+            upto = min(self._published_end(call, content_tokens), call.kv_end)
             held_end = call.private_from
             if upto > held_end:
                 swa_from = max(held_end, upto - self.page_tokens)
-                if self._keeps_windows:
+                if not self._keeps_windows:
+                    least = upto - call.swa_private // self.page_tokens * self.page_tokens
+                    window = (
+                        held_end
+                        if call.num_steps == 0
+                        else self._window_from(content_tokens - unseen_tokens, upto)
+                    )
+                    swa_from = max(held_end, least, window)
+                else:
                     older = min(swa_from - held_end, owner.swa.free // self.page_tokens * self.page_tokens)
                     owner.swa.take(older)
                     call.swa_private += older

@@ -133,7 +133,7 @@ class Replica:
                 if spins == 0:  # the results of the last step are processed, and there is still nothing
                     for rank in self.ranks:
                         self.scheduler.on_idle(rank)
-                if not any(rank.waiting or rank.prefilling for rank in self.ranks):
+                if not any(rank.waiting or rank.prefilling or rank.held_back for rank in self.ranks):
                     continue
                 chunks, decodes, prefills = self._plan(now, visible)
                 while self._denied and not prefills and True not in decodes:
@@ -200,12 +200,13 @@ class Replica:
                         self._delayer.saw(len(planned))
             chunks.append(planned)
         if scheduler.mixes:
-            return chunks, [bool(rank.decoding or spent(rank)) for rank in ranks], prefills
+            decodes = [not rank.held_back and bool(rank.decoding or spent(rank)) for rank in ranks]
+            return chunks, decodes, prefills
         if prefills and self._spec_blocks_mixed:
             return chunks, [False] * len(ranks), True
         self._make_room([r for r, planned in zip(ranks, chunks, strict=True) if not planned], now)
         decodes = [
-            not planned and bool(rank.decoding or spent(rank))
+            not planned and not rank.held_back and bool(rank.decoding or spent(rank))
             for rank, planned in zip(ranks, chunks, strict=True)
         ]
         return chunks, decodes, prefills
@@ -225,6 +226,7 @@ class Replica:
         if group.batch.calls:
             needs = group.batch.per_rank_sum(group.pages_of(group.held(group.batch.now()))).tolist()
         for rank in ranks:
+            rank.held_back = False
             needed = needs[rank.index] * page
             once_more = spent_growth(rank, group.lookahead) if rank.leaving else 0
             while needed + once_more > rank.decode_alloc and self.scheduler.make_decode_room(
@@ -239,6 +241,9 @@ class Replica:
                     rank.pages(call.held_context(rank.clock, group.in_flight) + group.lookahead)
                     for call in rank.decoding
                 )
+            if rank.held_back:
+                continue
+            rank.make_cushion(len(rank.decoding) + len(spent(rank)))
             if needed > rank.decode_alloc:
                 rank.set_decode_alloc(needed)
             if rank.leaving:

@@ -38,6 +38,8 @@ class Results:
         """Everything that the end of `block` (now) brings about."""
         group = self._group
         self.free_leaving(now)
+        for rank in group.ranks:
+            rank.steps += block.steps
         if block.run_parts_ns is not None:
             self._prefill_run(block)
             return
@@ -148,13 +150,17 @@ class Results:
         held = (pages * group.page_tokens).tolist()
         for rank in active:
             grown = held[rank.index] - rank.decode_alloc
-            if grown > rank.owner.kv.free:
+            if grown + len(rank.decoding) * group.page_tokens > rank.owner.kv.free:
                 # Something must be evicted on the way: take the growth as single steps would.
                 rows = contexts[batch.row_slice(rank.index)]
-                for total in np.unique(group.pages_of(rows).sum(axis=0) * group.page_tokens).tolist():
+                totals = (group.pages_of(rows).sum(axis=0) * group.page_tokens).tolist()
+                for total in sorted(set(totals[1:])):
+                    rank.make_cushion(len(rank.decoding))
                     if total > rank.decode_alloc:
                         rank.owner.make_kv_room(total - rank.decode_alloc)
                         rank.set_decode_alloc(total)
+                if steps > 2 and totals[-1] == totals[-2]:
+                    rank.make_cushion(len(rank.decoding))
             elif grown:
                 rank.set_decode_alloc(held[rank.index])
 
@@ -171,7 +177,8 @@ class Results:
                     continue  # preempted after it was planned
                 call.share_ns += duration * chunk.new_tokens // weight
                 late = chunk.last and group.scheduler.publishes_late
-                rank.chunk_done(call, chunk.new_tokens, late=late)
+                ends = chunk.last and call.generated + 1 >= call.output_tokens
+                rank.chunk_done(call, chunk.new_tokens, late=late, ends=ends)
                 if chunk.last:
                     self._first_token(rank, call, now)
 
@@ -194,6 +201,8 @@ class Results:
                 call, new = chunk.call, chunk.new_tokens
                 if step and not rank.try_extend(call, new):
                     raise LawError(f"{call!r} has no room for a chunk that was promised to fit")
+                if step:
+                    rank.allocate(new, 1)
                 call.share_ns += duration_ns * new // weight
                 rank.chunk_done(call, new, late=False)
 
@@ -240,7 +249,8 @@ class Results:
         content = call.prompt_tokens + call.output_tokens - 1
         if call.overshot and not call.foreseen and scheduler.keeps_last_token:
             content += 1
-        rank.release(call, content, keep=scheduler.keeps_output)
+        unseen = 1 if scheduler.late_results else 0
+        rank.release(call, content, keep=scheduler.keeps_output, unseen_tokens=unseen)
         self._tell_released(rank, call, now)
 
     def _tell_released(self, rank: Rank, call: Call, now: int) -> None:

@@ -19,7 +19,8 @@ from v4sim.engine.estimate import Budget, NewTokenRatio
 from v4sim.engine.late import known_tokens
 from v4sim.engine.rank import DECODE_WINDOW_PAGES, Rank
 
-LPM_QUEUE_LIMIT = 128  # above this many waiting calls, longest-prefix-match falls back to fcfs
+REFRESH_PASSES = 32
+QUEUE_LIMIT = 128  # of waiting calls whose prefixes are refreshed, and above which lpm falls back to fcfs
 
 
 @dataclass(slots=True)
@@ -28,6 +29,9 @@ class Memory:
 
     ratio: NewTokenRatio
     pause: int = 0  # rounds left in which no prefill is tried
+    passes: int = 0  # in which calls waited and might have entered
+    waited: bool = False  # so did they in every step since the last plan
+    steps: int = 0  # of the replica, at the last plan
     quiet_steps: int = ENDLESS  # decode steps for which the last plan stands
 
 
@@ -83,12 +87,18 @@ class SGLangRules:
             return []
         if not rank.waiting and not rank.prefilling:
             return []
+        self._refresh(rank, memory, visible_ns)
         budget = Budget(self, rank, memory.ratio.value)
         chunks: list[Chunk] = []
         if rank.prefilling:
             self._continue(rank, rank.prefilling[0], budget, chunks)
         if rank.waiting and budget.open:
             self._admit(rank, budget, chunks, now_ns, visible_ns)
+        if chunks:
+            rank.allocate(sum([chunk.new_tokens for chunk in chunks]), len(chunks))
+        memory.waited = bool(rank.waiting) and self._may_enter(rank)
+        if memory.waited:
+            memory.quiet_steps = min(memory.quiet_steps, 1 + self._passes_left(memory))
         return chunks
 
     def _continue(self, rank: Rank, call: Call, budget: Budget, chunks: list[Chunk]) -> None:
@@ -121,8 +131,35 @@ class SGLangRules:
         if owner.swa_available < (2 * DECODE_WINDOW_PAGES + 1) * page + 2 * new:
             return 0
         # The pages of `chunk` are taken already; each further chunk must pass the estimate as well.
-        room = int(Budget(self, rank, self.memory(rank).ratio.value).total())
-        return max(0, min((call.prefill_left - new - 1) // new, room // new))
+        memory = self.memory(rank)
+        room = int(Budget(self, rank, memory.ratio.value).total())
+        steps = max(0, min((call.prefill_left - new - 1) // new, room // new))
+        return min(steps, self._passes_left(memory)) if memory.waited else steps
+
+    def _refresh(self, rank: Rank, memory: Memory, visible_ns: int) -> None:
+        """Every so many passes what calls wait for is used, the head's last, so that it is evicted last."""
+        if memory.waited:
+            memory.passes += max(0, rank.steps - memory.steps - 1)  # in which this was not asked
+        memory.steps = rank.steps
+        if self.schedule_policy != "fcfs" or not rank.waiting or not self._may_enter(rank):
+            return
+        queue = self._ordered(rank, visible_ns)
+        if queue:
+            if memory.passes % REFRESH_PASSES == 0:
+                for call in reversed(queue[:QUEUE_LIMIT]):
+                    rank.owner.look_up(call.uid, call.prefill_target)
+            memory.passes += 1
+
+    def _passes_left(self, memory: Memory) -> int:
+        """Passes until the next one that refreshes."""
+        return -memory.passes % REFRESH_PASSES
+
+    def _may_enter(self, rank: Rank) -> bool:
+        """The queue is looked at: a slot is free, or a chunk goes on in any case."""
+        return bool(rank.prefilling) or self._has_slot(rank)
+
+    def _has_slot(self, rank: Rank) -> bool:
+        return rank.num_running < self.max_running and rank.owner.slots.free > 0
 
     def _floor_end(self, past: int, take: int) -> int:
         """A truncated chunk ends on a page boundary."""
@@ -130,16 +167,21 @@ class SGLangRules:
 
     def _admit(self, rank: Rank, budget: Budget, chunks: list[Chunk], now_ns: int, visible_ns: int) -> None:
         owner = rank.owner
+        spent = False  # by whom this pass admitted: nobody else is looked at
         for call in self._ordered(rank, visible_ns):
             if self.prefill_max_requests is not None and len(chunks) >= self.prefill_max_requests:
                 rank.block(call, "budget", now_ns)
                 return
-            if rank.num_running >= self.max_running or owner.slots.free < 1:
+            if not self._has_slot(rank):
                 rank.block(call, "slots", now_ns)
                 return
+            if spent:
+                rank.block(call, "kv", now_ns)
+                return
             target = call.prefill_target
-            hit = owner.match(call.uid, target - 1)
+            hit = owner.look_up(call.uid, target - 1)
             call.held = owner.hold(hit)  # what is held is no longer evictable
+            call.branch_tokens = hit.tokens + hit.lost_tokens if hit.lost_tokens else 0
             extend = target - hit.tokens + hit.replay_tokens
             total = extend + self._announced(call) + self.page_tokens
             room = budget.total()
@@ -165,7 +207,6 @@ class SGLangRules:
             if reason is None:
                 reason = rank.try_admit(call, hit, take, now_ns)
             if reason is not None:
-                owner.use(call.held)  # looking a prefix up is a use, whatever comes of it
                 owner.release(call.held)
                 call.held = None
                 rank.block(call, reason, now_ns)
@@ -179,15 +220,16 @@ class SGLangRules:
             budget.charge(rank.pages(take), self._promised(call, last))
             if not budget.open or not last:
                 return
+            spent = budget.total() <= 0
 
     def _ordered(self, rank: Rank, visible_ns: int) -> list[Call]:
         """The visible part of the queue in policy order."""
         queue = [call for call in rank.waiting if call.queued_ns <= visible_ns]
         if any(call.priority for call in queue):
             queue.sort(key=lambda call: -call.priority)
-        if self.schedule_policy == "lpm" and len(queue) <= LPM_QUEUE_LIMIT:
+        if self.schedule_policy == "lpm" and len(queue) <= QUEUE_LIMIT:
             owner = rank.owner
-            queue.sort(key=lambda call: -owner.match(call.uid, call.prefill_target - 1).tokens)
+            queue.sort(key=lambda call: -owner.look_up(call.uid, call.prefill_target - 1).tokens)
         return queue
 
     def _announced(self, call: Call) -> int:
@@ -224,7 +266,12 @@ class SGLangRules:
 
     def make_decode_room(self, rank: Rank, needed_tokens: int) -> bool:
         grown = needed_tokens - rank.decode_alloc
-        if grown <= 0 or rank.owner.make_kv_room(grown) or not rank.decoding:
+        owner = rank.owner
+        if grown <= 0 or owner.make_kv_room(grown) or not rank.decoding:
+            return False
+        owner.make_kv_room(owner.kv_available)  # everything that can be evicted is, before anybody goes
+        if any(call.foreseen for call in rank.leaving):
+            rank.held_back = True
             return False
         order = sorted(
             rank.decoding,
@@ -237,8 +284,11 @@ class SGLangRules:
         if len(order) == 1 and not rank.prefilling and not rank.leaving:
             rank.abort(victim, lookahead)
             return True
+        known = self._generated(rank, victim)
         rank.retract(victim, lookahead, keep=False, to_front=False)
+        victim.generated = known  # the token in flight is dropped and computed again
         memory = self.memory(rank)
+        memory.quiet_steps = 1
         generated = sum(self._generated(rank, call) for call in rank.decoding)
         announced = sum(call.max_new_tokens for call in rank.decoding)
         memory.ratio.retracted(generated, len(rank.decoding), announced)

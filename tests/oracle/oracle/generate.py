@@ -44,7 +44,9 @@ def _vllm(draw: random.Random) -> dict[str, Any]:
 def _sglang(draw: random.Random) -> dict[str, Any]:
     return {
         "page_tokens": PAGE,
+        "window_tokens": PAGE // 2,  # V4: 128 of 256
         "kv_tokens": 64 * 1024,
+        "swa_tokens": 64 * 1024,
         "slots": draw.choice([4, 32]),
         "chunk_tokens": draw.choice([128, 512]),
         "max_prefill_tokens": 1024,

@@ -21,6 +21,7 @@ from typing import Any
 import sglang
 import torch
 from sglang.srt.disaggregation.utils import DisaggregationMode
+from sglang.srt.environ import envs
 from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
 from sglang.srt.managers.schedule_policy import SchedulePolicy
 from sglang.srt.managers.scheduler import Scheduler
@@ -63,7 +64,7 @@ class Loop(Scheduler):
         self.script = script
         self.options = options = script.options
         self.late = bool(options.get("overlap", False))
-        self.texts = Texts(script)
+        self.texts = Texts(script, own_ends=True)
         self.clock = Clock(script)
         self.log: list[Entry] = []
         self.reqs: dict[int, Req] = {}
@@ -95,6 +96,8 @@ class Loop(Scheduler):
         import sglang.srt.managers.schedule_policy as policy
 
         policy.CLIP_MAX_NEW_TOKENS = options["clip_max_new_tokens"]
+        # In V4 the window and the interval at which a call drops what has left it are both 128 tokens.
+        envs.SGLANG_SWA_EVICTION_INTERVAL.set(options["window_tokens"])
 
     def _pools(self) -> None:
         options, page = self.options, self.page_size
@@ -206,8 +209,10 @@ class Loop(Scheduler):
                 self._arrive(now)
                 self.last_batch = None
                 batch = self._choose(now)
-            while batch is None and self._prefill_decode_interval_remaining:
-                batch = self._choose(now)  # the interval counts rounds, and these take no time
+            paused = self._prefill_decode_interval_remaining
+            while batch is None and paused:  # the interval counts rounds, and these take no time
+                paused = self._prefill_decode_interval_remaining
+                batch = self._choose(now)
             if batch is None:
                 self.new_token_ratio_tracker.reset()
                 if self._give_up(now):
@@ -218,7 +223,7 @@ class Loop(Scheduler):
                     return self.log
                 now, busy = max(due, now), False
                 continue
-            self.result_queue.append((batch.copy(), self._tokens(batch, now)))
+            self.result_queue.append((batch.copy(), self._tokens(batch), now))
             if not self.late or len(self.result_queue) > 1:
                 self._process()
             self.last_batch = batch
@@ -235,7 +240,7 @@ class Loop(Scheduler):
                 "",
                 array("q", self.texts.prompt(number)),
                 params,
-                eos_token_ids={EOS},
+                eos_token_ids=self.texts.ends,
                 vocab_size=1 << 30,
                 priority=call.priority if self.enable_priority_scheduling else None,
             )
@@ -285,8 +290,8 @@ class Loop(Scheduler):
 
     # -- the model and its results --------------------------------------------------------------
 
-    def _tokens(self, batch: ScheduleBatch, now: int) -> list[int | None]:
-        """The token of each row, or None where a prompt goes on; says when calls end."""
+    def _tokens(self, batch: ScheduleBatch) -> list[int | None]:
+        """The token of each row, or None where a prompt goes on."""
         tokens: list[int | None] = []
         for req in batch.reqs:
             number = int(req.rid)
@@ -300,23 +305,25 @@ class Loop(Scheduler):
                 continue
             tokens.append(self.texts.output(number, done))
             self.emitted[number] = done + 1
-            if done + 1 >= call.output:
-                self.clock.finished(number, now + 1)
         return tokens
 
     def _process(self) -> None:
-        batch, tokens = self.result_queue.popleft()
+        batch, tokens, now = self.result_queue.popleft()
         extend = batch.forward_mode.is_extend()
         decoding = set(batch.decoding_reqs or ()) if extend else set(batch.reqs)
         for req, token in zip(batch.reqs, tokens, strict=True):
             if token is None:
                 req.inflight_middle_chunks -= 1
                 continue
-            if req.finished() or req.is_retracted:
+            if req.finished():
+                continue
+            if req.is_retracted:
+                self.emitted[int(req.rid)] -= 1
                 continue
             req.output_ids.append(token)
             req.update_finish_state()
             if req.finished():
+                self.clock.finished(int(req.rid), now + 1)
                 release_kv_cache(req, self.tree_cache, checkpoint=True)
                 self._inside.discard(req.rid)
             elif req not in decoding:

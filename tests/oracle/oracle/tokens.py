@@ -9,13 +9,16 @@ _FIRST = 3  # 0: padding, 1: end, 2: anything
 
 
 class Texts:
-    """Prompts and outputs by call. Outputs are decided beforehand; the last token of each is EOS."""
+    """Prompts and outputs by call. Outputs are decided beforehand; the last token of each ends it.
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
+    With `own_ends` each call has an end of its own, so that equal prompts with an answer of one token differ.
+    """
+
+    def __init__(self, script: Script, *, own_ends: bool = False) -> None:
         self._next = _FIRST
         self._prompts: list[list[int]] = []
         self._outputs: list[list[int]] = []
+        self.ends: set[int] = set()
         for call in script.calls:
             prompt: list[int] = []
             if call.parent is not None:
@@ -24,7 +27,9 @@ class Texts:
                     prompt = prompt + self._outputs[call.parent][: call.shared_output]
             prompt = prompt + self._fresh(call.prompt - len(prompt))
             self._prompts.append(prompt)
-            self._outputs.append([*self._fresh(call.output - 1), EOS])
+            end = self._fresh(1)[0] if own_ends else EOS
+            self._outputs.append([*self._fresh(call.output - 1), end])
+            self.ends.add(end)
 
     def _fresh(self, count: int) -> list[int]:
         begin = self._next
