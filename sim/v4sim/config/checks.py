@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from v4sim.config.deployment import SGLANG_ONLY, VLLM_ONLY, Deployment, EngineSection
+from v4sim.config.installed import installed_version
 from v4sim.errors import ConfigError
 from v4sim.model import ModelSpec
 from v4sim.model import spec as model_spec
@@ -95,7 +96,7 @@ def _engine_options(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | No
             other = _COUNTERPART.get(key)
             hint = f"use engine.{other}" if other else "leave it out"
             return f"engine.{key} does not exist in {e.kind}: {hint}."
-    if e.version is not None and e.version not in VERSIONS[e.kind]:
+    if e.version is not None and e.scheduler == "modelled" and e.version not in VERSIONS[e.kind]:
         return (
             f"engine.version = {e.version!r}: the rules of {e.kind} are written for "
             f"{' and '.join(VERSIONS[e.kind])}; choose one of them."
@@ -111,6 +112,31 @@ def _engine_options(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | No
     if e.page_tokens % 128:
         return (
             f"engine.page_tokens = {e.page_tokens} must be a multiple of 128, the largest compression ratio."
+        )
+    return None
+
+
+def _native_scheduler(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
+    e = d.engine
+    if e.scheduler == "modelled":
+        return None
+    if e.kind != "vllm":
+        return "engine.scheduler = 'vllm-native' is vLLM's own: set engine.kind = 'vllm' with it."
+    if e.version is not None and e.version != installed_version():
+        return (
+            f"engine.version = {e.version!r}, but engine.scheduler = 'vllm-native' runs the vLLM "
+            f"{installed_version()} that is installed: leave engine.version out."
+        )
+    if e.swa_veto != "strict":
+        return f"engine.swa_veto = {e.swa_veto!r}: vLLM's own cache says which hits are legal; leave it out."
+    if d.speculation.adaptive:
+        return (
+            "speculation.adaptive is not handed to engine.scheduler = 'vllm-native': leave one of them out."
+        )
+    if spec.compressor.kind != "gated":
+        return (
+            "engine.scheduler = 'vllm-native' knows the cache groups of DeepSeek-V4, not those of "
+            f"{spec.name}: leave it out."
         )
     return None
 
@@ -254,4 +280,14 @@ def _hardware(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
     return None
 
 
-_RULES: tuple[Rule, ...] = (_gpus, _model, _engine_options, _speculation, _swa, _budgets, _router, _hardware)
+_RULES: tuple[Rule, ...] = (
+    _gpus,
+    _model,
+    _engine_options,
+    _native_scheduler,
+    _speculation,
+    _swa,
+    _budgets,
+    _router,
+    _hardware,
+)

@@ -16,6 +16,7 @@ from typing import Any
 
 from v4sim.config.checks import check
 from v4sim.config.deployment import Deployment
+from v4sim.config.installed import installed_version
 from v4sim.model import spec as model_spec
 from v4sim.model.hardware import MIB, gpu
 from v4sim.model.ops import deepep_buffer_bytes
@@ -103,7 +104,10 @@ def resolve(deployment: Deployment) -> Deployment:
     )
     weights = model.weights or ("fp4" if device.fp4_tflops else "fp8")
 
-    version = engine.version or ("0.5.15" if sglang else "0.33")
+    if engine.scheduler == "vllm-native":
+        version = installed_version()
+    else:
+        version = engine.version or ("0.5.15" if sglang else "0.33")
     engine_values: dict[str, Any] = {
         "version": version,
         "moe_backend": _moe_backend(deployment, weights)

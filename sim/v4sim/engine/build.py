@@ -9,6 +9,7 @@ from v4sim.cache.legal import HitPolicy
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.tree import SpanTree
 from v4sim.engine.base import Scheduler
+from v4sim.engine.native.build import make_native
 from v4sim.engine.rank import Rank
 from v4sim.engine.sglang import SGLangRules
 from v4sim.engine.vllm import VLLMRules
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from v4sim.config import Deployment, RankLimits
     from v4sim.model import ModelSpec
     from v4sim.prefix import PrefixIndex
+    from v4traces import TraceTable
 
 SchedulerFactory = Callable[["Deployment", "RankLimits", "ModelSpec"], Scheduler]
+RankFactory = Callable[[int, int], Rank]
 
 
 def _sglang(deployment: Deployment, limits: RankLimits, spec: ModelSpec) -> Scheduler:
@@ -74,6 +77,21 @@ def make_scheduler(deployment: Deployment, limits: RankLimits, spec: ModelSpec) 
             f"choose one of {', '.join(sorted(SCHEDULERS))}"
         ) from None
     return factory(deployment, limits, spec)
+
+
+def make_engine(
+    deployment: Deployment,
+    limits: RankLimits,
+    pools: RankPools,
+    spec: ModelSpec,
+    prefixes: PrefixIndex,
+    table: TraceTable,
+) -> tuple[Scheduler, RankFactory]:
+    """The rules of a deployment, and what makes a rank for them by (replica, index)."""
+    if deployment.engine.scheduler == "vllm-native":
+        return make_native(deployment, limits, pools, spec, table)
+    rules = make_scheduler(deployment, limits, spec)
+    return rules, lambda replica, index: make_rank(replica, index, deployment, pools, spec, prefixes)
 
 
 def make_rank(

@@ -36,6 +36,8 @@ class Rank:
     Without it (SGLang) pages are evicted for a whole batch at once, and for one more per call.
     """
 
+    keeps_pools = True  # False: an engine's own cache manager does, and nobody makes room for it here
+
     def __init__(
         self,
         replica: int,

@@ -181,7 +181,7 @@ class Replica:
         scheduler, ranks = self.scheduler, self.ranks
         for rank in ranks:
             rank.choice_ns = now
-        if scheduler.mixes:
+        if scheduler.mixes and ranks[0].keeps_pools:
             self._make_room(ranks, now)
         chunks = []
         prefills = False

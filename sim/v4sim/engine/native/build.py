@@ -1,0 +1,73 @@
+"""From a resolved deployment to ranks that an installed engine drives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from v4sim.cache.legal import HitPolicy
+from v4sim.cache.owner import CacheOwner
+from v4sim.cache.tree import SpanTree
+from v4sim.engine.native import vllm_engine
+from v4sim.engine.native.rank import NativeRank
+from v4sim.engine.native.rules import NativeRules
+from v4sim.prefix import PrefixIndex
+
+if TYPE_CHECKING:
+    from v4sim.capacity import RankPools
+    from v4sim.config import Deployment, RankLimits
+    from v4sim.model import ModelSpec
+    from v4traces import TraceTable
+
+
+def make_native(
+    deployment: Deployment, limits: RankLimits, pools: RankPools, spec: ModelSpec, table: TraceTable
+) -> tuple[NativeRules, Callable[[int, int], NativeRank]]:
+    """The rules that follow the installed vLLM, and what makes a rank with a scheduler of its own."""
+    engine, drafter = deployment.engine, deployment.speculation.kind
+    assert deployment.model.index_dtype is not None
+    options = vllm_engine.Options(
+        page_tokens=limits.page_tokens,
+        num_blocks=pools.num_blocks or pools.kv_tokens // limits.page_tokens + 1,
+        max_model_len=deployment.model.max_context_tokens,
+        max_batched_tokens=engine.max_batched_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        long_prefill_token_threshold=engine.long_prefill_token_threshold,
+        reserve_full_isl=engine.reserve_full_isl,
+        watermark=engine.watermark,
+        async_scheduling=engine.async_scheduling,
+        prefix_cache=engine.prefix_cache,
+        by_priority=bool(table.priority.any()),
+        draft_kind=drafter,
+        draft_tokens=limits.draft_tokens,
+        draft_layers=spec.speculators[drafter].layers if limits.draft_tokens else 0,
+        index_dtype=deployment.model.index_dtype,
+    )
+    new_engine = vllm_engine.engines(options, spec, PrefixIndex(table, 1))
+    pages = PrefixIndex(table, limits.page_tokens)
+
+    def rank(replica: int, index: int) -> NativeRank:
+        own = new_engine()
+        owner = CacheOwner(
+            SpanTree(pages),
+            HitPolicy(engine.swa_veto, limits.page_tokens, spec.sliding_window, spec.num_layers),
+            kv_tokens=own.capacity_tokens,
+            swa_tokens=0,
+            request_slots=pools.request_slots,
+        )
+        return NativeRank(
+            replica,
+            index,
+            owner,
+            own,
+            overhead_tokens=pools.window_blocks_decode * pools.block_tokens,
+            max_context_tokens=deployment.model.max_context_tokens,
+        )
+
+    rules = NativeRules(
+        max_batched_tokens=engine.max_batched_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        draft_tokens=limits.draft_tokens,
+        late_results=engine.async_scheduling,
+    )
+    return rules, rank
