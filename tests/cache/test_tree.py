@@ -180,6 +180,8 @@ class PageGrainMachine(TreeMachine):
         below, length = self.tree.find(uid, min(used, upto))
         if below is not None and below.end != length:
             below = self.tree.split(below, length)
+        if below is not None:
+            self.tree.take_what_came_first(below)
         before = self.tree.kv_tokens
         end, added = self.tree.insert(uid, below, upto, length)
         assert added == self.tree.kv_tokens - before == upto - length
@@ -250,6 +252,27 @@ def test_what_two_calls_computed_alike_is_held_twice_and_lasts_until_both_copies
         tree.evict(PAGE)
         left.append((tree.kv_tokens, tree.find(0, 8)[1], tree.find(1, 12)[1]))
     assert left == [(16, 8, 12), (12, 8, 12), (8, 8, 8), (4, 4, 4), (0, 0, 0)]
+
+
+def test_a_hit_goes_over_the_copy_that_came_first_so_that_the_other_one_may_leave() -> None:
+    """Content 1 was computed below a second copy of 8 tokens; whoever hits it needs one copy only."""
+    tree = SpanTree(Rows([-1, 0], [0, 8]).index(), page_grain=True)
+    first, _ = tree.insert(0, None, 8, 8)
+    again, _ = tree.insert(1, None, 12, 12)
+    for node in (first, again):
+        assert node is not None
+        tree.lock(node)
+        tree.unlock(node)
+    node, length = tree.find(1, 12)
+    assert (node, length) == (again, 12)
+    assert node is not None
+    tree.take_what_came_first(node)
+    tree.lock(node)
+    assert node.parent is first
+    assert tree.evictable_tokens == 8
+    assert tree.evict(8) == 8
+    assert tree.find(1, 12)[1] == 12
+    check_tree(tree)
 
 
 def test_windows_leave_from_the_root_first_so_that_a_session_can_still_resume_at_its_end() -> None:

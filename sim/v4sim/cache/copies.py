@@ -4,8 +4,8 @@ Each call keeps the blocks it computed, and all of them leave in their turn. It 
 short of what is there: at the last token of a prompt, at the block that draft layers cannot use, and between
 prompts that are computed side by side. Lookups of a content follow one node, its tail; here are the others.
 
-Simplified: a hit that lies in several nodes is taken from the chain of the one that came first at its end.
-vLLM takes block by block what came first.
+vLLM takes block by block what came first, and so does a hit here, but for the part of its way that another
+call holds already: that call's own copies are shared.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ class Copies:
     def __contains__(self, uid: int) -> bool:
         return uid in self._nodes
 
+    def __bool__(self) -> bool:
+        return bool(self._nodes)
+
     def add(self, node: SpanNode) -> None:
         self._nodes.setdefault(node.uid, []).append(node)
 
@@ -32,6 +35,22 @@ class Copies:
         """Of `node` and its copies that contain `at`, the one that came first."""
         alike = [copy for copy in self._nodes[node.uid] if copy.start < at <= copy.end]
         return min([node, *alike], key=lambda copy: copy.born)
+
+    def earlier(self, node: SpanNode) -> SpanNode | None:
+        """What begins where `node` begins, is the same content and came before it, the first of all such."""
+        uid = node.uid
+        alike = [*self._nodes[uid], *_path(self._tails[uid], uid)]
+        alike = [copy for copy in alike if copy.start == node.start and copy.born < node.born]
+        return min(alike, key=lambda copy: copy.born, default=None)
+
+    def cut(self, node: SpanNode, upper: SpanNode) -> None:
+        """`upper` was cut off `node`."""
+        if node in self._nodes[node.uid]:
+            self._nodes[node.uid].append(upper)
+
+    def rerouted(self, node: SpanNode) -> None:
+        """What was below `node` now follows a copy of it."""
+        self._set_aside(node, self._tails[node.uid])
 
     def append(self, node: SpanNode) -> None:
         """`node` goes on from what may be a copy; it is the tail from now on."""

@@ -119,6 +119,8 @@ class CacheOwner:
             return None
         if node.end != hit.tokens:
             node = self.tree.split(node, hit.tokens)
+        if self.tree.page_grain:
+            self.tree.take_what_came_first(node)
         self.tree.lock(node)
         return node
 

@@ -97,6 +97,10 @@ class SpanTree:
         self._tick += 1
         node.access = self._tick
         self._windows.use(node, self._reach_tokens)
+        above = node.parent if self._copies else None
+        while above is not None:
+            above.access = self._tick
+            above = above.parent
 
     def split(self, node: SpanNode, at: int) -> SpanNode:
         """Cut `node` at `at`; returns the upper part [start, at). `node` stays itself as the lower part.
@@ -120,7 +124,40 @@ class SpanTree:
         node.swa_start = max(node.swa_start, at)
         node.start = at
         node.parent = upper
+        if node.uid in self._copies:
+            self._copies.cut(node, upper)
         return upper
+
+    def take_what_came_first(self, node: SpanNode) -> None:
+        """Lead to `node` over the first of what lies in several nodes, as far as nobody holds the way."""
+        below = node
+        while self._copies and below.locks == 0 and below.parent is not None:
+            above = below.parent
+            if above.uid in self._copies:
+                first = self._copies.earlier(above)
+                if first is not None:
+                    end = min(first.end, above.end)
+                    if end < above.end:
+                        self.split(above, end)
+                        below = above
+                    elif end < first.end:
+                        first = self.split(first, end)
+                    self._move(below, first)
+            assert below.parent is not None
+            below = below.parent
+
+    def _move(self, node: SpanNode, to: SpanNode) -> None:
+        """`node` hangs below `to` from now on, which is a copy of what it hung below."""
+        above = node.parent
+        assert above is not None
+        node.parent = to
+        to.children += 1
+        above.children -= 1
+        if above.children == 0 and above.locks == 0:
+            above.access = max(above.access, node.access)
+            self._push_leaf(above)
+        if node.uid == above.uid:
+            self._copies.rerouted(above)
 
     def lock(self, node: SpanNode) -> None:
         """Protect `node` and its ancestors from eviction, and the last page of window at its end."""
