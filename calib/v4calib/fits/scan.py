@@ -12,18 +12,16 @@ from v4calib.draft import Draft
 from v4calib.fits.bench import SPREAD, Bench, Curve
 from v4calib.fits.legs import LegRow, TwoLegs, two_legs
 from v4calib.grid import contexts_of
-from v4calib.operations.index_scan import KEY_BYTES, decode_ratio
+from v4calib.operations.index_scan import KEY_BYTES, decode_ratio, key_formats
 from v4calib.roofline import peaks
 from v4calib.rows import Measured
 from v4kernels.shapes import INDEX_DIM, model
-
-FORMATS = ("fp8", "fp4")
 
 
 def add_scan(draft: Draft, bench: Bench, name: str, source: str) -> None:
     """`index_scan_floor` and `index_scan.<model>.<dtype>`."""
     floors: dict[str, Curve] = {}
-    for dtype in FORMATS:
+    for dtype in key_formats(name):
         rows = bench.rows("index_scan", name, dtype=dtype)
         floor = _floor(rows)
         if floor is None:

@@ -84,8 +84,9 @@ def add_links(draft: Draft, bench: Bench, source: str) -> None:
         profile_name = alone if beside == "nothing" else f"{alone}_beside_compute"
         rows = bench.rows("host_link", "any", way=way, beside=beside)
         fitted = [LegRow(m.us, 0.0, 1.0, float(moved_bytes(m.point))) for m in rows if not m.point.held_out]
-        if len(fitted) < 2:
+        if rows and len(fitted) < 2:
             bench.skip(profile_name, "fewer than two sizes were measured")
+        if len(fitted) < 2:
             continue
         latency, per_byte = two_terms(fitted)
         sizes = [r.second for r in fitted]

@@ -96,7 +96,7 @@ class Compressor(LaunchedOperation):
         rings = torch.randn(len(runs), shape.window, shape.state_width, device=torch_device)
         bias = torch.randn(shape.ratio, shape.series * shape.dim, device=torch_device)
         norm = 0.5 + torch.rand(shape.dim, device=torch_device)
-        rope = reference.rope_table(longest + shape.ratio, 160000.0).to(torch_device)
+        rope = reference.rope_table(max(longest, tokens) + shape.ratio, 160000.0).to(torch_device)
         data = layouts.new_cache(fmt, len(runs) * pages, page_entries, torch_device).zero_()
         cache = layouts.PagedCache(data, fmt, page_entries)
 
