@@ -18,6 +18,7 @@ from v4calib.journal import Header, Journal
 from v4calib.measure import run
 from v4calib.nvml import FIELDS, Sensors
 from v4calib.operations.base import MeasuredOperation
+from v4calib.operations.index_scan import decode_ratio
 from v4calib.plan import jobs_for
 
 WHEEL = "V4CALIB_AICONFIGURATOR_WHEEL"
@@ -63,10 +64,12 @@ HCA_SHORT, HCA_COMPUTE, HCA_KEY = 12.0, 2.5e-6, 1.2e-6
 def synthetic_us(operation: MeasuredOperation, point: Point) -> float:
     """What a launch of this point takes, cold, on the made-up device."""
     if point.operation == "index_scan":
-        entries = sum(c // 4 for c in contexts_of(point))
+        entries = sum(c // decode_ratio(point.model) for c in contexts_of(point))
         if point["context"] == 256:
             return SCAN_FLOOR
         return SCAN_FLOOR + max(SCAN_KEY * entries, SCAN_PAIR * entries * point["width"])
+    if point.operation == "candidate_scan":
+        return SCAN_FLOOR + max(SCAN_KEY, SCAN_PAIR) * 16_384 * point["tokens"]
     if point.operation == "topk":
         contexts = contexts_of(point)
         one = TOPK_ONE + 1e-5 * max(contexts)
@@ -92,7 +95,7 @@ def synthetic_us(operation: MeasuredOperation, point: Point) -> float:
     if point.operation == "empty_launch":
         return 2.0
     if point.operation == "sparse_attention":
-        return HCA_SHORT + 0.01 * point["tokens"] * (1 + point["selected"] / 128)
+        return HCA_SHORT + 0.04 * point["tokens"] * (1 + point["selected"] / 128)
     return 5.0 + operation.work(point).hbm_bytes / 4.0e6 + operation.work(point).matrix_flops / 6.0e8
 
 
@@ -215,13 +218,14 @@ def measure_all(tmp_path_factory: pytest.TempPathFactory, tiny_grid: Grid) -> Ca
         folder: Path | None = None,
         resume: bool = False,
         seed: int = 0,
+        model: str = "v4-flash",
     ) -> Journal:
-        jobs = jobs_for(ops or [], ["v4-flash"], tiny_grid)
+        jobs = jobs_for(ops or [], [model], tiny_grid)
         header = Header(
             facts=device.facts,
             grid=tiny_grid.name,
             operations=tuple(job.operation.name for job in jobs),
-            models=("v4-flash",),
+            models=(model,),
             seed=seed,
             passes=2,
             started="2026-11-30T12:00Z",

@@ -22,6 +22,7 @@ from v4calib.fits.modules import mean_fill
 from v4calib.journal import Journal
 from v4calib.merging import merge
 from v4calib.residual import Goals, held_out_residuals
+from v4calib.rows import combine
 from v4sim.config import load as load_deployment
 from v4sim.config import resolve
 from v4sim.cost import compile_cost, load_profile
@@ -91,6 +92,57 @@ def test_modules_are_sums_of_all_their_parts(journal: Journal) -> None:
         whole = completed(without, load_profile("h200"))
         module = whole.operation("csa_decode.sglang.v4-flash.tp1")
         assert whole.provenance_of(module).kind == "published"
+
+
+@pytest.fixture(scope="module")
+def newer(fake_device: Callable[..., Any], measure_all: Callable[..., Journal]) -> Journal:
+    """V4.1-Flash on a made-up B200."""
+    device = fake_device()
+    device.facts = replace(device.facts, name="NVIDIA B200", gpu="b200", arch=100, sms=148)
+    return measure_all(device, model="v4.1-flash")
+
+
+def test_a_module_is_the_mean_over_its_layers(newer: Journal) -> None:
+    """Of 38 CSA2 layers four make entries and eight select: the mean lies near the thirty that reuse."""
+    profile = fit(newer.header, newer.rows).profile
+    rows = {
+        m.point.word("layer"): m.us
+        for m in combine(newer.rows)
+        if m.point.operation == "projections" and m.point["tokens"] == 8192
+    }
+    assert set(rows) == {"bare", "csa-c2", "csa-c1", "reindex"}
+    window = profile.operation("hca_decode.sglang.v4.1-flash.tp1")
+    module = profile.operation("csa_decode.sglang.v4.1-flash.tp1")
+    above = module.at(tokens=8192, fill=0.0) - window.at(tokens=8192)
+    assert 0 < above < 0.5 * (rows["csa-c2"] - rows["bare"])
+    prefill = profile.operation("hca_prefill.vllm.v4.1-flash.tp1")
+    assert prefill.at(new_tokens=512, past_tokens=0) == prefill.at(new_tokens=512, past_tokens=1_000_000)
+
+
+def test_tables_of_v41_are_in_entries(newer: Journal) -> None:
+    """A million tokens are a million entries at ratio 1, four times as many as the tables' ratio gives."""
+    profile = fit(newer.header, newer.rows).profile
+    scan = profile.operation("index_scan.v4.1-flash.fp4")
+    assert scan.term("hbm") == pytest.approx(WORLD["key"], rel=0.02)
+    assert scan.axes[0].points[-1] == 32 << 20
+    assert scan.residual.p95 < 0.02, "rows of candidate pools too"
+    topk = profile.operation("topk_decode.v4.1-flash")
+    assert topk.axes[0].points[-1] == 4 << 20
+    assert topk.at(ctx_max=4 << 20) == pytest.approx(3.0 + 1e-5 * (1 << 20), rel=1e-3)
+    assert profile.operation("topk_rate.v4.1-flash").term("per_pair") == pytest.approx(
+        WORLD["topk_pair"] / 4, rel=0.2
+    )
+
+
+def test_the_completed_profile_of_v41_runs_a_deployment(newer: Journal) -> None:
+    profile = completed(fit(newer.header, newer.rows), load_profile("b200"))
+    deployed = resolve(load_deployment("8xb200-v4-1-flash-dp8-ep8-sglang", []))
+    cost = compile_cost(profile, deployed, spec("v4.1-flash"))
+    parts = cost.step([RankLoad(4, 400_000, 100_000)] * deployed.parallel.attention_dp, 1, "decode")
+    assert sum(parts) > 0
+    kinds = {row["op"]: row["kind"] for row in cost.provenance()}
+    assert kinds["csa_decode.sglang.v4.1-flash.tp1"] == "measured"
+    assert kinds["index_scan.v4.1-flash.fp4"] == "measured"
 
 
 def test_the_domain_is_what_was_measured(journal: Journal) -> None:
