@@ -7,6 +7,7 @@ library at its top, and everything else inside the function, because `v4sim --he
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from v4sim.commands.backtest import backtest
 from v4sim.commands.compare import compare
 from v4sim.commands.export import export
 from v4sim.commands.limiter import limiter
+from v4sim.commands.observe import observe
 from v4sim.commands.presets import presets
 from v4sim.commands.replay import replay
 from v4sim.commands.report import report
@@ -41,7 +43,9 @@ def build_app() -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"v4sim {__version__}")
+        hot = find_spec("v4sim.engine.rank")
+        compiled = hot is not None and hot.origin is not None and not hot.origin.endswith(".py")
+        print(f"v4sim {__version__}{' (compiled)' if compiled else ''}")
         raise typer.Exit
 
 
