@@ -8,7 +8,8 @@ pages apart by some tokens after them as well (vLLM with MTP layers, which read 
 the page whose tokens after it are still the same.
 
 Content ids (`uid`): the trace row for the first copy of a session, `row + copy · stride` for later
-copies, and one id per group for the common prefix of that group's roots, which all copies share.
+copies, and one id per group for the common prefix of that group's roots, which all copies share. Where
+cache keys cover more than tokens (`identity`), shadows of content under other keys follow the rows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from v4traces import TraceTable
+    from v4sim.identity import Content
 
 NO_PARENT = -1
 
@@ -33,7 +34,7 @@ class PrefixIndex:
     of the page and lies strictly above the start of its parent, so climbing always ends.
     """
 
-    def __init__(self, table: TraceTable, page_tokens: int, lookahead_tokens: int = 0) -> None:
+    def __init__(self, table: Content, page_tokens: int, lookahead_tokens: int = 0) -> None:
         self.page_tokens = page_tokens
         rows = table.n
         groups = len(table.group_names)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from v4sim import eventclass
 from v4sim.clock import NS_PER_S
@@ -37,6 +38,7 @@ class Sessions:
         options: WorkloadOptions,
         submit: Submit,
         *,
+        bound_tokens: NDArray[np.int64],
         seed: int,
         default_max_new_tokens: int,
     ) -> None:
@@ -54,7 +56,7 @@ class Sessions:
         self._max_new = np.maximum(asked, 1)
         self._trigger = table.trigger
         self._priority = table.priority
-        self._bound = table.bound_tokens()
+        self._bound = bound_tokens
         self._class = eventclass.classify(table, prefixes.page_tokens)
         self._delay_ns = np.rint(table.delay_s * (options.time_scale * NS_PER_S)).astype(np.int64)
         self._delay_ns += offsets_ns(families, table, options.time_scale)

@@ -22,6 +22,7 @@ from v4sim.engine.probe import Probe
 from v4sim.engine.rank import Rank
 from v4sim.engine.replica import Replica
 from v4sim.errors import ConfigError
+from v4sim.identity import identify
 from v4sim.metrics.call_log import CallLog
 from v4sim.metrics.steps import BlockRecorder, RankRecorder, SeriesRecorder, StepRecorder
 from v4sim.prefix import PrefixIndex
@@ -89,7 +90,8 @@ def run(
     options, notes = workload.settled(table, ranks_per_replica * deployment.parallel.replicas)
 
     env = simpy.Environment(initial_time=0)
-    prefixes = PrefixIndex(table, engine.page_tokens, limits.hash_lookahead_tokens)
+    identified = identify(table, deployment.cache.identity)
+    prefixes = PrefixIndex(identified.content, engine.page_tokens, limits.hash_lookahead_tokens)
     acceptance, policy = _speculation(deployment, seed)
     walks = Walks(acceptance, table, prefixes.stride) if acceptance is not None else None
     scheduler, new_rank = make_engine(deployment, limits, pools, spec, prefixes, table)
@@ -180,6 +182,7 @@ def run(
         prefixes,
         options,
         submit,
+        bound_tokens=identified.bound_tokens,
         seed=seed,
         default_max_new_tokens=engine.default_max_new_tokens,
     )
@@ -191,6 +194,7 @@ def run(
     totals = recorder if isinstance(recorder, StepRecorder) else recorder.everything()
     all_ranks = [rank for replica in replicas for rank in replica.ranks]
     calls = log.columns()
+    calls["stale_tokens"] = identified.stale_tokens[calls["row"]]
     calls["first_seen_ns"] = front.seen_ns(calls["first_token_ns"])
     return RunResult(
         calls=calls,

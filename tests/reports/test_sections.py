@@ -246,3 +246,17 @@ def test_the_latency_section_names_its_token_times_as_the_head_does(
     said = " ".join(page.text().split())
     assert f"a token every {steady['tpot_ms']['p50']:.3g} ms or faster (median TPOT)" in said
     assert f"which the objective judges): p95 {steady[key]['p95']:.3g} ms" in said
+
+
+def test_stale_tokens_are_shown_where_there_are_any(
+    htmlpage: ModuleType, page_of: Callable[[Change | None], Any]
+) -> None:
+    caption = "Hits against an infinite cache, steady window"
+    assert not [name for name in htmlpage.table_rows(page_of(None), caption) if name.startswith("Stale")]
+    page = page_of(
+        lambda result: result["steady"]["hit"].update(stale_tokens=41_200, stale_served_tokens=1_200)
+    )
+    rows = htmlpage.table_rows(page, caption)
+    name = next(name for name in rows if name.startswith("Stale"))
+    assert rows[name] == ["41.2 k"]
+    assert "1.20 k of them were served all the same" in page.text().replace("\u00a0", " ")

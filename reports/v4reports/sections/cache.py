@@ -50,6 +50,12 @@ def loss_table(run: Run) -> Table:
                 "tokens; the KV was there, its sliding window was not",
             ),
             (
+                "Stale",
+                numbers.scaled(hit("stale_tokens") or None),
+                "tokens that are equal, but of another state by the ids of the trace; "
+                f"{numbers.scaled(hit('stale_served_tokens'))} of them were served all the same",
+            ),
+            (
                 "Computed again",
                 numbers.scaled(tokens("recomputed")),
                 "tokens on top of the prompt: retraction, preemption, window tails",

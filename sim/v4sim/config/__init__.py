@@ -6,6 +6,7 @@ Importing this package imports pydantic; nothing else in v4sim does.
 from __future__ import annotations
 
 from v4sim.config.deployment import (
+    CacheSection,
     Deployment,
     EngineSection,
     HardwareSection,
@@ -20,6 +21,7 @@ from v4sim.config.resolve import RankLimits, rank_limits, resolve
 
 __all__ = [
     "DEFAULT_PRESET",
+    "CacheSection",
     "Deployment",
     "EngineSection",
     "HardwareSection",

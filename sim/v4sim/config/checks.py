@@ -196,6 +196,18 @@ def _swa(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
     return None
 
 
+def _cache(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
+    ids = d.cache.identity
+    if ids and not d.engine.prefix_cache:
+        return "cache.identity has no effect without engine.prefix_cache: leave one of them out."
+    if ids and d.engine.scheduler == "vllm-native":
+        return "cache.identity is not handed to engine.scheduler = 'vllm-native': leave one of them out."
+    twice = [name for name in ids if ids.count(name) > 1]
+    if twice:
+        return f"cache.identity names {twice[0]} twice: name it once."
+    return None
+
+
 def _budgets(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
     e, dp = d.engine, d.parallel.attention_dp
     if e.kind == "sglang":
@@ -287,6 +299,7 @@ _RULES: tuple[Rule, ...] = (
     _native_scheduler,
     _speculation,
     _swa,
+    _cache,
     _budgets,
     _router,
     _hardware,

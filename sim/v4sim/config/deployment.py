@@ -21,6 +21,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+IdentityId = Literal["snapshot_id", "tool_schema_id", "system_id", "environment_id"]
 EngineKind = Literal["sglang", "vllm"]
 MoeBackend = Literal["auto", "megamoe", "deepep", "flashinfer_mxfp4", "marlin", "triton"]
 
@@ -161,6 +162,14 @@ class EngineSection(Section):
     cpu_request_us: float | None = Field(default=None, ge=0)
 
 
+class CacheSection(Section):
+    """What a prefix hit asks for beside equal tokens. The engine's own cache options are in `engine`."""
+
+    # Ids of the trace that are part of the cache key. None by default, as in both engines: what the model
+    # sees of schema, system prompt and files is in its tokens, and a salt is the client's choice.
+    identity: tuple[IdentityId, ...] = Field(default=(), strict=False)
+
+
 class SpeculationSection(Section):
     """Draft tokens: the verify width is draft_tokens + 1."""
 
@@ -201,6 +210,7 @@ class Deployment(Section):
     hardware: HardwareSection = HardwareSection()
     parallel: ParallelSection = ParallelSection()
     engine: EngineSection = EngineSection()
+    cache: CacheSection = CacheSection()
     speculation: SpeculationSection = SpeculationSection()
     router: RouterSection = RouterSection()
     objective: ObjectiveSection = ObjectiveSection()

@@ -99,5 +99,5 @@ def from_validation(error: ValidationError, where: str) -> ConfigError:
         return ConfigError(f"{unknown_key(key, where)}{more}")
     value: Any = first.get("input")
     rule = first["msg"]
-    rule = rule[0].lower() + rule[1:]
+    rule = (rule[0].lower() + rule[1:]).replace("a valid tuple", "a list")  # as TOML calls it
     return ConfigError(f"{key} = {value!r} ({where}) is not allowed: {rule}.{more}")

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from v4sim.identity import identify
 from v4sim.laws.base import Check, Evidence, broken, whole_run
+from v4sim.laws.keys import shared_within
 from v4sim.metrics.calls import Int64s
 from v4sim.metrics.pools import FOLLOWED_BY
 from v4traces.laws import Finding
@@ -86,7 +88,7 @@ def hits_within_bound(evidence: Evidence) -> Iterator[Finding]:
         lambda i: f"{hits[i]} tokens were hits, but at most {bound[i]} can have been seen before",
         "hit_tokens",
     )
-    stated = evidence.at_row(evidence.trace.bound_tokens())
+    stated = evidence.at_row(identify(evidence.trace, evidence.deployment.cache.identity).bound_tokens)
     yield from broken(
         evidence,
         "4 hits",
@@ -100,8 +102,15 @@ def reusable_tokens(evidence: Evidence) -> Int64s:
     """Per call: the longest prefix that can have been seen before it came.
 
     The trace's bound counts calls listed earlier. Here an output of the parent that returns counts too, and,
-    because calls overlap in a run, what a call listed later has computed before.
+    because calls overlap in a run, what a call listed later has computed before. Where the cache key covers
+    more than tokens, no other call of the same key can have computed more than it shares.
     """
+    within = _reusable_by_tokens(evidence)
+    ids = evidence.deployment.cache.identity
+    return np.minimum(within, evidence.at_row(shared_within(evidence, ids))) if ids else within
+
+
+def _reusable_by_tokens(evidence: Evidence) -> Int64s:
     calls, trace = evidence.calls, evidence.trace
     reusable = np.where(trace.parent >= 0, trace.shared_tokens + trace.shared_output_tokens, 0)
     rows = np.flatnonzero(trace.group >= 0)

@@ -36,6 +36,7 @@ INT_COLUMNS: tuple[str, ...] = (
     "computed_tokens",
     "recomputed_tokens",
     "bound_tokens",
+    "stale_tokens",
     "lost_swa_tokens",
     "ready_ns",
     "sent_ns",

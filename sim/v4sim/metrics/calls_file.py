@@ -44,6 +44,7 @@ MEANING: dict[str, str] = {
     "computed_tokens": "prompt tokens computed at first admission: prompt minus the hits",
     "recomputed_tokens": "tokens computed again after retraction, preemption or lost SWA tails",
     "bound_tokens": "prompt tokens that a cache without limit could serve",
+    "stale_tokens": "prompt tokens that were seen before, but with another state outside the tokens",
     "lost_swa_tokens": "tokens of full history that could not be used because SWA tails were gone",
     "ready_ns": "the calls it waits for have ended",
     "sent_ns": "ready plus tool and client delay: it reaches the router",

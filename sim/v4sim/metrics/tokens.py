@@ -7,7 +7,8 @@ tokens (retraction, preemption, SWA tails) are extra work on top of the prompt, 
 outputs of earlier calls that return as input are not in the bound, so hits can exceed it where the trace
 states such returns).
 `lost_tokens` = what the bound had and the cache did not; `lost_moved_tokens` of it by calls that were
-routed to another rank than the call they extend.
+routed to another rank than the call they extend. `stale_tokens` = what token equality alone would share, but
+the ids of the trace say is of another state (`v4sim.identity`); `stale_served_tokens` of it were hits.
 Units: tokens.
 """
 
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from v4sim.metrics.bootstrap import SessionBootstrap
-from v4sim.metrics.calls import Bools, Calls
+from v4sim.metrics.calls import Bools, Calls, Int64s
 from v4traces.table import TraceTable
 
 
@@ -56,6 +57,7 @@ def hits(
         # Lost against the bound, per call, so that hits on returned outputs do not hide losses elsewhere.
         "lost_tokens": int(lost.sum()),
         "lost_moved_tokens": int(lost[moved(calls, table)].sum()),
+        **_stale(calls, table, hit, admitted),
     }
     if prompt.sum() > 0:
         entry["token_ratio"] = hit.sum().item() / prompt.sum().item()
@@ -64,6 +66,16 @@ def hits(
         if interval is not None:
             entry["token_ratio_ci_low"], entry["token_ratio_ci_high"] = interval
     return entry
+
+
+def _stale(calls: Calls, table: TraceTable, hit: Int64s, admitted: Bools) -> dict[str, int]:
+    stale = np.where(admitted, calls["stale_tokens"], 0)
+    if not stale.any():
+        return {"stale_tokens": 0, "stale_served_tokens": 0}
+    # What of a hit goes beyond all that was seen in the call's own state.
+    fresh = table.bound_tokens()[calls["row"]] - stale
+    served = np.minimum(np.clip(hit - fresh, 0, None), stale)
+    return {"stale_tokens": int(stale.sum()), "stale_served_tokens": int(served.sum())}
 
 
 def moved(calls: Calls, table: TraceTable) -> Bools:
