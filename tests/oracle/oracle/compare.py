@@ -9,28 +9,18 @@ from oracle.script import Script
 
 
 class Reason(NamedTuple):
-    """An accepted deviation. `room_only`: every decision agrees, only the free room is counted otherwise."""
+    """An accepted deviation, and an upper bound on what it changes."""
 
     why: str
     bound: str
-    room_only: bool = False
 
 
 REASONS = {
-    "own-copy": Reason(
-        "vLLM keeps a second copy of a block that a call computed although it was cached already (the last "
-        "block of a prompt that ends on a page, and with drafts the last matched block); ours shares it.",
-        "one page per running call (two with drafts), in the room only",
-        room_only=True,
-    ),
-    "optimistic-positions": Reason(
-        "With async scheduling vLLM allocates as if every draft in flight had been accepted.",
-        "two pages per running call, in the room only",
-        room_only=True,
-    ),
-    "padded-first-step": Reason(
-        "vLLM pads a newcomer that has one token left to compute to the verify width.",
-        "draft_tokens tokens in one step of that call",
+    "held-copies": Reason(
+        "Of blocks that several calls computed alike vLLM takes the first, block by block; ours takes a running "
+        "call's own copies where they are on the way to the rest of the hit.",
+        "blocks that lie there twice: as many as prompts computed side by side, and with dropped blocks one per "
+        "hit; once the pool is full, which of them is evicted, and so hits of later calls",
     ),
     "token-in-flight": Reason(
         "SGLang with overlap drops the token that is being computed while its call is retracted.",
@@ -42,41 +32,26 @@ REASONS = {
     ),
     "other": Reason("Not explained.", "none"),
 }
-PAGES_PER_ROW = 3
 
 
-def equal_steps(ours: list[Entry], theirs: list[Entry], *, room: bool = True) -> int:
+def equal_steps(ours: list[Entry], theirs: list[Entry]) -> int:
     """Steps until the first difference; all of theirs if there is none."""
     for index, (mine, want) in enumerate(zip(ours, theirs, strict=False)):
-        if mine != want and (room or mine[:2] + mine[3:] != want[:2] + want[3:]):
+        if mine != want:
             return index
     return min(len(ours), len(theirs))
 
 
-def room_within(script: Script, ours: list[Entry], theirs: list[Entry]) -> bool:
-    """The free room differs by a few pages per row at most."""
-    page = script.options["page_tokens"]
-    return all(
-        abs(mine[2] - want[2]) <= PAGES_PER_ROW * page * max(1, len(want[1]))
-        for mine, want in zip(ours, theirs, strict=True)
-    )
-
-
 def classify(script: Script, ours: list[Entry], theirs: list[Entry]) -> str:
     """The reason that fits the first difference; a proposal for the table, to be read by a person."""
-    drafts, options = script.options.get("draft_tokens", 0), script.options
-    if equal_steps(ours, theirs, room=False) == len(ours) == len(theirs):
-        return "optimistic-positions" if drafts and options.get("async_scheduling") else "own-copy"
-    at = equal_steps(ours, theirs, room=not drafts)
+    at = equal_steps(ours, theirs)
     if at >= min(len(ours), len(theirs)):
         return "other"
     mine, want = ours[at], theirs[at]
-    if drafts and any(row[1] == 1 and [row[0], 1 + drafts] in want[1] for row in mine[1]):
-        return "padded-first-step"
     retracted = any(number >= 0 for entry in theirs[: at + 1] for number in entry[4])
-    if retracted and options.get("overlap"):
+    if retracted and script.options.get("overlap"):
         return "token-in-flight"
     hits = dict(map(tuple, mine[3]))
     if any(call in hits and hits[call] != hit for call, hit in want[3]):
-        return "eviction-order"
+        return "eviction-order" if script.engine == "sglang" else "held-copies"
     return "other"

@@ -18,7 +18,7 @@ def scripts(engine: str, per_kind: int) -> list[Script]:
     """`per_kind` scripts of every kind for this engine."""
     found = []
     for kind, make in KINDS.items():
-        if kind == "speculation" and engine == "sglang":
+        if kind in ("speculation", "dropped-blocks") and engine == "sglang":
             continue  # its drafts live in the model worker, which the driver has not got
         for number in range(per_kind):
             draw = random.Random(f"{kind}/{number}")
@@ -219,7 +219,13 @@ def _priorities(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dic
 
 def _speculation(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[str, Any]]:
     calls, _ = draw.choice([_mixed, _sessions])(draw, engine)
-    return calls, {"draft_tokens": draw.choice([1, 3])}
+    return calls, {"draft_tokens": draw.choice([1, 3]), "speculation": draw.choice(["mtp", "dspark"])}
+
+
+def _dropped_blocks(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[str, Any]]:
+    """MTP as before vLLM hashed the token after a block too: the last matched block is computed again."""
+    calls, extra = _full_pool(draw, engine) if draw.random() < 0.5 else _sessions(draw, engine)
+    return calls, extra | {"draft_tokens": draw.choice([1, 3]), "lookahead_hashes": False}
 
 
 def _options(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[str, Any]]:
@@ -260,5 +266,6 @@ KINDS = {
     "long-among-short": _long_among_short,
     "priorities": _priorities,
     "speculation": _speculation,
+    "dropped-blocks": _dropped_blocks,
     "options": _options,
 }

@@ -39,8 +39,8 @@ _UNBOUNDED = 1 << 40
 class WatchedRank(Rank):
     """Notes what leaves and what enters."""
 
-    def __init__(self, owner: CacheOwner, *, keeps_windows: bool) -> None:
-        super().__init__(0, 0, owner, keeps_windows=keeps_windows)
+    def __init__(self, owner: CacheOwner, **how: bool) -> None:
+        super().__init__(0, 0, owner, **how)
         self.out: list[int] = []
         self.entered: list[list[int]] = []
 
@@ -164,7 +164,9 @@ class World:
             request_slots=options.get("slots", 1 << 20),
             enabled=options.get("prefix_cache", True),
         )
-        self.rank = WatchedRank(owner, keeps_windows=vllm)
+        self.rank = WatchedRank(
+            owner, keeps_windows=vllm, replay_windows=options.get("retention_interval") == 0
+        )
         self.rules = Planned(_vllm(options) if vllm else _sglang(options))
         drafts = options.get("draft_tokens", 0)
         walks = Walks(Luck(drafts), table, prefixes.stride) if drafts else None  # type: ignore[arg-type]

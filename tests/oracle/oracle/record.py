@@ -7,15 +7,16 @@ import sys
 import time
 from pathlib import Path
 
-from oracle import generate, log, weka
+from oracle import drawn, generate, log, weka
 
 PER_KIND = 17
+DRAWN = 200
 
 
 def main(engine: str, archive: str, folder: str) -> None:
     importlib.import_module("oracle.absent")  # before anything of an engine
     driver = importlib.import_module(f"oracle.{engine}_driver")
-    scripts = generate.scripts(engine, PER_KIND)
+    scripts = generate.scripts(engine, PER_KIND) + drawn.scripts(engine, DRAWN)
     if Path(archive).is_file():
         scripts += weka.scripts(Path(archive), engine)
     begin = time.monotonic()
