@@ -105,7 +105,6 @@ class EngineSection(Section):
 
     kind: EngineKind = "sglang"
     version: str | None = None  # sglang 0.5.15; vllm 0.33, 0.29 or 0.25
-
     # vllm-native: the vLLM that is installed beside v4sim decides what each step computes.
     scheduler: Literal["modelled", "vllm-native"] = "modelled"
 
