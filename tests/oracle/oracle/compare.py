@@ -17,10 +17,10 @@ class Reason(NamedTuple):
 
 REASONS = {
     "held-copies": Reason(
-        "Of blocks that several calls computed alike vLLM takes the first, block by block; ours takes a running "
-        "call's own copies where they are on the way to the rest of the hit.",
-        "blocks that lie there twice: as many as prompts computed side by side, and with dropped blocks one per "
-        "hit; once the pool is full, which of them is evicted, and so hits of later calls",
+        "Of blocks that several calls computed alike vLLM takes the first, block by block; ours takes a "
+        "running call's own copies where they are on the way to the rest of the hit.",
+        "blocks that lie there twice: as many as prompts computed side by side, and with dropped blocks one "
+        "per hit; once the pool is full, which of them is evicted, and so hits of later calls",
     ),
     "token-in-flight": Reason(
         "SGLang with overlap drops the token that is being computed while its call is retracted.",
