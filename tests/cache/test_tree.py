@@ -227,13 +227,28 @@ def test_sglang_evicts_the_last_page_then_the_window_then_the_rest_at_once_and_v
 
 def test_where_a_match_cuts_a_node_both_parts_count_as_used() -> None:
     tree = SpanTree(Rows([-1, -1, 0], [0, 0, 8]).index())
-    put(tree, 0, 16)
-    put(tree, 1, 16)
+    put(tree, 0, 20, swa_from=16)
+    put(tree, 1, 20, swa_from=16)
     node, length = tree.find(2, 16)
     assert node is not None
     tree.split(node, length)
-    tree.evict(16)
-    assert [tree.find(uid, 16)[1] for uid in (0, 1)] == [16, 0]
+    tree.evict(4)  # the page with the window was a node of its own, and not used
+    assert [tree.find(uid, 20)[1] for uid in (0, 1)] == [16, 20]
+    tree.evict(20)
+    assert [tree.find(uid, 20)[1] for uid in (0, 1)] == [16, 0]
+
+
+def test_what_one_call_inserts_at_once_leaves_at_once_whoever_owns_it() -> None:
+    """Content 1 goes on from 0 at 8: SGLang's node knows nothing of that until somebody turns off there."""
+    for turned, left in ((False, 0), (True, 8)):
+        tree = SpanTree(Rows([-1, 0], [0, 8]).index())
+        put(tree, 1, 20, swa_from=16)
+        if turned:
+            tree.insert(0, None, 8, 8)
+        tree.evict(4)
+        assert tree.find(1, 20)[1] == 16
+        tree.evict(4)
+        assert tree.find(1, 20)[1] == left
 
 
 def test_what_two_calls_computed_alike_is_held_twice_and_lasts_until_both_copies_are_gone() -> None:
@@ -311,7 +326,7 @@ def test_a_look_up_uses_only_what_may_be_used() -> None:
     put(tree, 2, 16, swa_from=12)
     assert owner.look_up(1, 16)[1:] == (0, 0, 8)
     spans = sorted((node.uid, node.start, node.end) for node in tree.nodes())
-    assert spans == [(0, 0, 8), (0, 8, 16), (2, 0, 16)]
+    assert spans == [(0, 0, 8), (0, 8, 12), (0, 12, 16), (2, 0, 16)]
     assert owner.look_up(2, 15)[1:] == (0, 0, 12)
     assert owner.look_up(2, 16).tokens == 16
 

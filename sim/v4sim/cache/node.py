@@ -17,6 +17,7 @@ class SpanNode:
     of anything below it. `older` and `newer` are its neighbours among the nodes that hold a window
     (`cache.windows`), and mean nothing while it holds none. `cuts` are the places inside at which SGLang
     begins another node (where the window begins, and before its last page): a leaf goes from its last cut on.
+    `rest` continues this node in SGLang: spans of other contents that were inserted together with it.
     """
 
     older: SpanNode
@@ -33,6 +34,7 @@ class SpanNode:
         "newer",
         "older",
         "parent",
+        "rest",
         "start",
         "swa_locks",
         "swa_start",
@@ -46,6 +48,7 @@ class SpanNode:
         self.parent = parent
         self.children = 0
         self.cuts: tuple[int, ...] = ()
+        self.rest: SpanNode | None = None
         self.locks = 0
         self.access = tick
         self.born = tick

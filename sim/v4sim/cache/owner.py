@@ -105,8 +105,11 @@ class CacheOwner:
             return NO_HIT
         tree = self.tree
         node, length = tree.find(uid, limit_tokens)
-        if node is not None and node.end != length:
-            node = tree.split(node, length)
+        if node is not None:
+            if node.end != length:
+                node = tree.split(node, length)
+            else:
+                tree.end_at(node)
         hit = self.policy.legal_hit(node, length)
         if hit.node is not None:
             tree.touch(hit.node)

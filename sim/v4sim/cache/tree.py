@@ -105,11 +105,36 @@ class SpanTree:
     def split(self, node: SpanNode, at: int) -> SpanNode:
         """Cut `node` at `at`; returns the upper part [start, at). `node` stays itself as the lower part.
 
-        In SGLang that is a use of both parts, unless it kept two nodes there already.
+        In SGLang that is a use of both parts of its node, unless it kept two nodes there already.
         """
-        if not self.page_grain and at not in node.cuts:
-            self._tick += 1
+        if self.page_grain or at in node.cuts:
+            return self._cut(node, at)
+        after = next((cut for cut in node.cuts if cut > at), node.end)
+        lower = node if after == node.end else self._cut(node, after)
+        upper = self._cut(lower, at)
+        self._use_rest(lower)
+        upper.access = lower.access
+        return upper
+
+    def end_at(self, node: SpanNode) -> None:
+        """SGLang's node ends where `node` does from now on: a cut between spans."""
+        rest, node.rest = node.rest, None
+        if rest is not None:
+            self._use_rest(rest)
+
+    def _use_rest(self, node: SpanNode) -> None:
+        """What is left of SGLang's node from the beginning of `node` on counts as used."""
+        self._tick += 1
+        while True:
+            if node.cuts:
+                node = self._cut(node, node.cuts[0])
             node.access = self._tick
+            if node.rest is None:
+                return
+            node = node.rest
+
+    def _cut(self, node: SpanNode, at: int) -> SpanNode:
+        """`split` without a use."""
         upper = SpanNode(node.uid, node.start, at, node.parent, node.access)
         if node.cuts:
             upper.cuts = tuple([cut for cut in node.cuts if cut < at])
@@ -123,6 +148,8 @@ class SpanTree:
         # The page that a lock on the window protects lies at the node's end: the upper part is free of it.
         node.swa_start = max(node.swa_start, at)
         node.start = at
+        if upper.parent is not None and upper.parent.rest is node:
+            upper.parent.rest = upper
         node.parent = upper
         if node.uid in self._copies:
             self._copies.cut(node, upper)
@@ -182,7 +209,7 @@ class SpanTree:
         What every chunk of a long prompt does, in one go.
         """
         self._tick += 1
-        node = self._append(held.uid, held.end, upto, held, swa_from)
+        node = self._append(held.uid, held.end, upto, held, swa_from, upto)
         node.locks = 1  # held.locks stays: its direct holder becomes a locked child
         node.swa_locks = 1
         self.protected_tokens += upto - held.end
@@ -243,13 +270,17 @@ class SpanTree:
                     node = self._node_at(tail, end)
                 segment_start = end
             if segment_start < segment_end:
-                node = self._append(owner, segment_start, segment_end, node, swa_from)
+                above = node
+                node = self._append(owner, segment_start, segment_end, above, swa_from, upto)
+                bounds = (swa_from, upto - self.page_tokens)
+                if above is not None and added and segment_start not in bounds and not self.page_grain:
+                    above.rest = node
                 added += segment_end - segment_start
         assert node is not None
-        above: SpanNode | None = node
-        while above is not None and above is not below and swa_from < above.end:
-            self._restore(above, max(above.start, swa_from))
-            above = above.parent
+        holder: SpanNode | None = node
+        while holder is not None and holder is not below and swa_from < holder.end:
+            self._restore(holder, max(holder.start, swa_from))
+            holder = holder.parent
         self.touch(node)
         return node, added
 
@@ -274,10 +305,21 @@ class SpanTree:
         while node.start >= end:
             assert node.parent is not None
             node = node.parent
-        return node if node.end == end else self.split(node, end)
+        if node.end != end:
+            return self.split(node, end)
+        self.end_at(node)
+        return node
 
-    def _append(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
+    def _append(
+        self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int, upto: int
+    ) -> SpanNode:
+        """`swa_from` and `upto`: of everything that is inserted at once."""
+        if not self.page_grain and parent is not None and parent.rest is not None:
+            self.end_at(parent)
         node = self._add(uid, start, end, parent, swa_from)
+        if node.swa_start < end and not self.page_grain:
+            places = sorted({node.swa_start, upto - self.page_tokens})
+            node.cuts = tuple([cut for cut in places if start < cut < end])
         if self.page_grain:
             self._copies.append(node)
         else:
@@ -294,16 +336,11 @@ class SpanTree:
         if parent is not None:
             parent.children += 1
         node = SpanNode(uid, start, end, parent, self._tick)
-        node.swa_start = begin = min(max(start, swa_from), end)
+        node.swa_start = min(max(start, swa_from), end)
         self.kv_tokens += end - start
-        if begin < end:
-            self.swa_tokens += end - begin
+        if node.swa_start < end:
+            self.swa_tokens += end - node.swa_start
             self._windows.add(node)
-            if not self.page_grain:
-                last = end - self.page_tokens
-                node.cuts = tuple(
-                    [cut for cut in ((begin, last) if begin < last else (last,)) if cut > start]
-                )
         return node
 
     # -- eviction -------------------------------------------------------------------------------
@@ -321,6 +358,13 @@ class SpanTree:
             cut = self._grain(node, tokens - freed)
             freed += cut
             self._drop(node, cut)
+            above = node.parent
+            while not node.alive and above is not None and above.rest is node:
+                node, above = above, above.parent  # SGLang's node goes on upwards
+                node.rest = None
+                cut = self._grain(node, node.tokens)
+                freed += cut
+                self._drop(node, cut)
         self.evicted_tokens += freed
         return freed
 
