@@ -290,6 +290,25 @@ def test_a_hit_goes_over_the_copy_that_came_first_so_that_the_other_one_may_leav
     check_tree(tree)
 
 
+def test_what_was_let_go_at_once_leaves_from_its_end_even_where_the_way_to_it_has_changed() -> None:
+    tree = SpanTree(Rows([-1, 0], [0, 8]).index(), page_grain=True)
+    first, _ = tree.insert(0, None, 8, 8)
+    again, _ = tree.insert(1, None, 16, 16)
+    for node in (first, again):
+        assert node is not None
+        tree.lock(node)
+    assert first is not None
+    assert again is not None
+    tree.touch(again)
+    tree.unlock(again)  # 8 tokens of its own below a copy of the first 8
+    tree.take_what_came_first(again)
+    left = []
+    while tree.evictable_tokens:
+        tree.evict(PAGE)
+        left.append(tree.find(1, 16)[1])
+    assert left == [12, 8, 8, 8]
+
+
 def test_windows_leave_from_the_root_first_so_that_a_session_can_still_resume_at_its_end() -> None:
     tree = SpanTree(Rows([-1, 0, 1], [0, 8, 16]).index())
     for uid, upto in ((0, 8), (1, 16), (2, 24)):

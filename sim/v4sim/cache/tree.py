@@ -47,7 +47,7 @@ class SpanTree:
         self.swa_evicted_tokens = 0
         self._tails: dict[int, SpanNode] = {}
         self._copies = Copies(self._tails)
-        self._leaves: list[tuple[int, int, SpanNode]] = []
+        self._leaves: list[tuple[int, int, int, SpanNode]] = []
         self._windows = WindowList()
         self._reach_tokens = 2 * self.page_tokens  # a window, which is at most a page, and a page
         self._tick = 0
@@ -349,7 +349,7 @@ class SpanTree:
         """Free at least `tokens` of history, oldest leaves first; returns what was freed (maybe less)."""
         freed = 0
         while freed < tokens and self._leaves:
-            access, _, node = heapq.heappop(self._leaves)
+            access, _, _, node = heapq.heappop(self._leaves)
             if not node.alive or node.children or node.locks:
                 continue
             if node.access != access:
@@ -445,7 +445,8 @@ class SpanTree:
 
     def _push_leaf(self, node: SpanNode) -> None:
         self._sequence += 1
-        heapq.heappush(self._leaves, (node.access, self._sequence, node))
+        # Of what was used at once the deepest goes first.
+        heapq.heappush(self._leaves, (node.access, -node.end, self._sequence, node))
 
     def windows(self) -> list[SpanNode]:
         """Every node that holds some sliding window, the next to lose it first; for checks."""
