@@ -11,10 +11,13 @@ Units: tokens. Links are row indices; shadows follow the rows.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from v4sim.identity import Int64s, Keyed
 from v4sim.metrics.calls import dense_codes
@@ -26,28 +29,30 @@ NONE = -1
 
 
 class KeyedTree:
-    """Content by number: calls as the trace has them, then shadows. Lists, since climbs go one by one."""
+    """Content by number: calls as the trace has them, then shadows.
+
+    Climbs go one by one, so columns are arrays of machine integers: quick to index, and small.
+    """
 
     def __init__(self, table: TraceTable, key: Int64s) -> None:
         self._rows = table.n
-        self._key: list[int] = key.tolist()
-        self._above: list[int] = table.parent.tolist()
-        self._prompt: list[int] = table.prompt_tokens.tolist()
-        self._own_bound = np.where(table.parent >= 0, table.shared_tokens, 0)
-        self._link: list[int] = (
-            table.shared_tokens + table.shared_output_tokens
-        ).tolist()  # with what is above
-        self._parent, self._shared = list(self._above), list(self._link)
-        self._trace_group: list[int] = table.group.tolist()
-        pair, self._pairs = dense_codes(table.group, key)
-        self._pair_of = dict(zip(zip(self._trace_group, self._key, strict=True), pair.tolist(), strict=True))
-        self._group: list[int] = np.where(table.group >= 0, pair, NONE).tolist()
-        self._group_tokens: list[int] = table.group_tokens.tolist()
+        self._key, self._above = _numbers(key), _numbers(table.parent)
+        self._link = _numbers(table.shared_tokens + table.shared_output_tokens)  # with what is above
+        self._trace_group, self._prompt = _numbers(table.group), _numbers(table.prompt_tokens)
+        self._parent, self._shared = self._above[:], self._link[:]
+        pair, _ = dense_codes(table.group, key)
+        _, first = np.unique(pair, return_index=True)
+        self._pair_of = {
+            (self._trace_group[row], self._key[row]): number for number, row in enumerate(first.tolist())
+        }
+        self._group = _numbers(np.where(table.group >= 0, pair, NONE))
+        self._group_tokens = _numbers(table.group_tokens)
         self._shadows: dict[tuple[int, int], int] = {}
-        foreign = np.flatnonzero((table.parent >= 0) & (key != key[np.maximum(table.parent, 0)]))
-        self._foreign: list[int] = foreign.tolist()
-        companions = Counter(self._key[row] for row in self._foreign)
-        for row in self._foreign:
+        self._own_bound = np.where(table.parent >= 0, table.shared_tokens, 0)
+        self._grouped = np.flatnonzero((table.parent < 0) & (table.group >= 0))
+        self._foreign = np.flatnonzero((table.parent >= 0) & (key != key[np.maximum(table.parent, 0)]))
+        companions = Counter(key[self._foreign].tolist())
+        for row in self._foreign.tolist():
             if companions[self._key[row]] > 1:
                 self._hang(row)
             else:
@@ -98,8 +103,9 @@ class KeyedTree:
 
     def _splice(self) -> None:
         """Do away with shadows that one content alone extends: nobody else could find it there."""
-        children = np.bincount([p for p in self._parent if p >= 0], minlength=len(self._parent)).tolist()
-        for node in range(len(self._parent)):
+        children = Counter(parent for parent in self._parent if parent >= self._rows)
+        kept = [shadow for shadow, number in children.items() if number > 1]
+        for node in chain(self._foreign.tolist(), kept):
             parent = self._parent[node]
             while parent >= self._rows and children[parent] == 1:
                 if self._parent[parent] < 0:
@@ -132,11 +138,10 @@ class KeyedTree:
         through shadows and groups, which hold what earlier climbers brought.
         """
         bound = self._own_bound.copy()
-        climbers = set(self._foreign)
-        climbers.update(row for row in range(self._rows) if self._parent[row] < 0 and self._group[row] >= 0)
+        climbers = np.union1d(self._foreign, self._grouped)
         shadowed: dict[int, int] = {}
         grouped: dict[int, int] = {}
-        for row in sorted(climbers):
+        for row in climbers.tolist():
             best, node, tokens = 0, row, self._prompt[row]
             while True:
                 above = self._parent[node]
@@ -154,3 +159,9 @@ class KeyedTree:
                 shadowed[node] = max(shadowed.get(node, 0), tokens)
             bound[row] = best
         return bound
+
+
+def _numbers(column: NDArray[Any]) -> array[int]:
+    numbers = array("q")
+    numbers.frombytes(column.astype(np.int64).tobytes())
+    return numbers

@@ -147,9 +147,11 @@ def test_bad_metadata_is_refused(raw_file, metadata, says):
 
 def test_an_illegal_word_is_refused_with_the_legal_ones(raw_file):
     message = _refused(raw_file({"trigger": ["user", "tool"]}))
+    assert "row 1, column 'trigger'" in message
     assert "'tool'" in message
     assert "tool_result" in message
     phases = _refused(raw_file({"phases": [None, [{"kind": "poem", "tokens": 10}]]}))
+    assert "row 1, column 'phases'" in phases
     assert "'poem'" in phases
     assert "prose" in phases
 

@@ -124,7 +124,7 @@ class Columns:
     def choices(self, name: str, legal: tuple[str, ...], file: str) -> NDArray[np.int8]:
         """A string column whose values are indices into `legal`."""
         codes, names = self.codes(name)
-        index = self._legal(names, legal, name, file)
+        index = self._legal(names, legal, name, file, lambda code: int(np.argmax(codes == code)))
         return index[codes] if names else self._constant(-1, np.int8)
 
     def lists(self, name: str) -> tuple[NDArray[np.int64], pa.Array | None]:
@@ -148,21 +148,35 @@ class Columns:
             return np.asarray(self._constant(null, np.int64))
         return field_numbers(structs, name, null)
 
-    def kinds(self, flat: pa.Array, name: str, legal: tuple[str, ...], file: str) -> NDArray[np.int8]:
+    def kinds(
+        self, flat: pa.Array, offsets: NDArray[np.int64], name: str, legal: tuple[str, ...], file: str
+    ) -> NDArray[np.int8]:
         """The `kind` field of the structs of a list column, as indices into `legal`."""
+
+        def row_of(entry: int) -> int:
+            return int(np.searchsorted(offsets, entry, side="right")) - 1
+
         encoded = pc.struct_field(flat, "kind").dictionary_encode()
         names = encoded.dictionary.to_pylist()
         if encoded.null_count:
-            raise TraceError(f"{file}, column {name!r}: a kind is null. Legal kinds: {', '.join(legal)}.")
-        kinds: NDArray[np.int8] = self._legal(names, legal, name, file)[to_numpy(encoded.indices)]
+            row = row_of(pc.index(encoded.is_null(), True).as_py())
+            raise TraceError(
+                f"{file}, row {row}, column {name!r}: a kind is null. Legal kinds: {', '.join(legal)}."
+            )
+        codes = to_numpy(encoded.indices)
+        index = self._legal(names, legal, name, file, lambda code: row_of(int(np.argmax(codes == code))))
+        kinds: NDArray[np.int8] = index[codes]
         return kinds
 
     @staticmethod
-    def _legal(names: list[str], legal: tuple[str, ...], column: str, file: str) -> NDArray[np.int8]:
-        for value in names:
+    def _legal(
+        names: list[str], legal: tuple[str, ...], column: str, file: str, row_of: Callable[[int], int]
+    ) -> NDArray[np.int8]:
+        """What each name is in `legal`; `row_of` finds the first row of a name's code, for the error."""
+        for code, value in enumerate(names):
             if value not in legal:
                 raise TraceError(
-                    f"{file}, column {column!r} has the value {value!r}; it must be one of"
-                    f" {', '.join(legal)}."
+                    f"{file}, row {row_of(code)}, column {column!r} has the value {value!r}; it must be one"
+                    f" of {', '.join(legal)}."
                 )
         return np.array([legal.index(value) for value in names], dtype=np.int8)

@@ -165,7 +165,9 @@ def _build(
         tool_class_names=tool_class_names,
         tool_latency_s=columns.numbers("tool_latency_s", np.nan, np.float64),
         phase_offsets=phase_offsets,
-        phase_kind=_empty(np.int8) if phases is None else columns.kinds(phases, "phases", PHASES, name),
+        phase_kind=_empty(np.int8)
+        if phases is None
+        else columns.kinds(phases, phase_offsets, "phases", PHASES, name),
         phase_tokens=_empty(np.int64) if phases is None else field_numbers(phases, "tokens", 0),
         observed_device_tokens=device,
         observed_host_tokens=host,
@@ -219,7 +221,7 @@ def _acceptance(columns: Columns, file: str) -> dict[int, tuple[tuple[str, tuple
     found: dict[int, tuple[tuple[str, tuple[float, ...]], ...]] = {}
     if flat is None:
         return found
-    columns.kinds(flat, "acceptance", PHASES, file)
+    columns.kinds(flat, offsets, "acceptance", PHASES, file)
     for row in np.flatnonzero(np.diff(offsets)).tolist():
         entries = flat.slice(int(offsets[row]), int(offsets[row + 1] - offsets[row])).to_pylist()
         found[row] = tuple((entry["kind"], tuple(entry["per_position"] or ())) for entry in entries)

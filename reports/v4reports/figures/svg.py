@@ -19,6 +19,7 @@ HEX_OF: dict[str, str] = {name: f"#fe00{index:02x}" for index, name in enumerate
 _NAME_OF = {value: name for name, value in HEX_OF.items()}
 
 _HEAD = re.compile(r"^.*?<svg[^>]*>", re.DOTALL)
+_VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 _STYLE = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -35,7 +36,9 @@ _STYLES = re.compile(r'style="([^"]*)"')
 
 def inline(svg_file: str, *, slug: str, title: str, description: str, css_class: str = "") -> str:
     """The <svg> element with an accessible name. `slug` must be unique in the page."""
-    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg_file).groups()  # type: ignore[union-attr]
+    box = _VIEW_BOX.search(svg_file)
+    assert box is not None, "matplotlib writes the size of every drawing"
+    width, height = box.groups()
     body = _HEAD.sub("", svg_file, count=1)
     for pattern in (_METADATA, _STYLE, _COMMENT, _NO_ROTATION):
         body = pattern.sub("", body)
