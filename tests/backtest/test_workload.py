@@ -141,7 +141,7 @@ def test_a_sub_point_changes_the_workload(target: Make) -> None:
         ({"kind": "batch"}, "workload.kind 'batch'"),
         ({"concurrency": None}, "workload.concurrency is null"),
         ({"isl": None}, "workload.isl is null"),
-        ({"kind": "open_loop"}, "request_rate is null"),
+        ({"kind": "open_loop", "concurrency": None}, "request_rate and concurrency are null"),
         ({"length_model": {"isl": "zipf[1,2]"}}, r"length_model\.isl 'zipf"),
         ({"length_model": {"isl": "uniform[9,2]"}}, "above the second"),
     ],

@@ -20,7 +20,11 @@ REFUSED = [
     (DEFAULT_PRESET, ["model.max_context_tokens=2000000"], "above the 1048576 tokens"),
     (DEFAULT_PRESET, ["model.name=v4.1-flash", "model.index_dtype=fp8"], "exist as fp4 only"),
     ("4xH200 V4-Flash TP4", ["model.index_dtype=fp4"], "need a Blackwell GPU"),
-    ("4xH200 V4-Flash TP4", ["model.weights=fp4", "parallel.ep=4"], "Marlin W4A16, which knows TP only"),
+    (
+        "4xH200 V4-Flash TP4",
+        ["model.weights=fp4", "parallel.ep=4", "engine.moe_backend=deepep"],
+        "DeepEP's experts are FP8",
+    ),
     (DEFAULT_PRESET, ["engine.engram=host"], "has no n-gram tables"),
     (DEFAULT_PRESET, ["engine.version=0.4.1"], "written for 0.5.15"),
     (VLLM, ["engine.version=0.8"], "0.33 and 0.29 and 0.25"),

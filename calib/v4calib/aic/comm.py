@@ -46,11 +46,52 @@ def add_collectives(draft: Draft) -> None:
             )
         for gpus in (2, 4, 8):
             _curve(draft, f"all_reduce.{engine}.gpus{gpus}", rows.where(num_gpus=gpus), source)
+        if draft.gpu in _GRACE and not len(rows.where(num_gpus=8)):
+            _borrow_reduce(draft, engine)
     table = draft.table("comm", "nccl", NCCL, "nccl_perf").where(nccl_dtype="half")
     source = draft.published("aic.nccl", f"comm/nccl/{NCCL}/nccl_perf, half", {"nccl": NCCL}, "NCCL")
     for op in ("all_gather", "reduce_scatter"):
         for gpus in (2, 4, 8):
             _curve(draft, f"{op}.gpus{gpus}", table.where(op_name=op, num_gpus=gpus), source)
+        if draft.gpu in _GRACE:
+            chip = draft.source.table(_CHIP, "comm", "nccl", NCCL, "nccl_perf").where(nccl_dtype="half")
+            _compose_rack(draft, op, table.where(op_name=op), chip.where(op_name=op), source)
+
+
+def _borrow_reduce(draft: Draft, engine: str) -> None:
+    """All-reduce of eight GPUs where a table ends at the four of a tray: rows of GB300, on the same links.
+
+    Between trays the engines leave their own kernel for NCCL, so nothing on one node stands for it.
+    """
+    version = _RACK_VERSIONS[engine]
+    table = draft.source.table(_RACK, "comm", engine, version, "custom_allreduce_perf")
+    backends = sorted({str(b) for b in table["backend"] if str(b).endswith("graph")})
+    source = draft.published(
+        f"aic.{engine}.all_reduce.rack",
+        f"comm/{engine}/{version}/custom_allreduce_perf of GB300, CUDA graph",
+        {engine: version},
+        "all-reduce between trays",
+    )
+    points, values = thin(_by_size(table.where(backend=backends[0], num_gpus=8)), 0.03)
+    note = "bytes of the whole tensor; rows of GB300"
+    draft.add_table(f"all_reduce.{engine}.gpus8", {"bytes": points}, values, source, note, assumed=0.3)
+
+
+def _compose_rack(draft: Draft, name: str, rows: Table, chip: Table, source: str) -> None:
+    """NCCL over eight GPUs of a rack: rows of its four, times what eight take of four on B200."""
+    four, eight = (_by_size(chip.where(num_gpus=gpus)) for gpus in (4, 8))
+    curve = {
+        size: us * eight[size] / four[size]
+        for size, us in _by_size(rows.where(num_gpus=4)).items()
+        if size in four and size in eight
+    }
+    note = "bytes of the whole tensor; composed from four GPUs and from what eight take of four on B200"
+    points, values = thin(curve, 0.03)
+    draft.add_table(f"{name}.gpus8", {"bytes": points}, values, source, note, assumed=0.3)
+
+
+def _by_size(rows: Table) -> dict[int, float]:
+    return {size: us for (size,), us in rows.groups("message_size").items() if np.isfinite(us)}
 
 
 _SMALL_BYTES = 65_536
@@ -58,6 +99,8 @@ _EXPERTS = "wideep_context_moe_perf"
 _EXPERTS_VERSIONS = ("0.5.6.post2", "0.5.10")
 _EXPERT_OPERATIONS = 10
 _REDUCE_ERROR = 0.8
+_CHIP, _RACK = "b200", "gb300"
+_RACK_VERSIONS = {"sglang": SGLANG, "vllm": "0.27.0"}
 _GRACE, _X86 = ("gb200", "gb300"), ("b200", "b300", "h100", "h200")
 
 
@@ -111,8 +154,7 @@ def _key_rows(rows: Table) -> dict[tuple[int, ...], float]:
 def _curve(draft: Draft, name: str, rows: Table, source: str) -> None:
     if not len(rows):
         return
-    curve = {size: us for (size,), us in rows.groups("message_size").items() if np.isfinite(us)}
-    _add(draft, name, "bytes", curve, source, "bytes of the whole tensor")
+    _add(draft, name, "bytes", _by_size(rows), source, "bytes of the whole tensor")
 
 
 def _add(draft: Draft, name: str, axis: str, curve: dict[int, float], source: str, note: str) -> None:

@@ -88,15 +88,34 @@ def deploy(target: Target, longest_tokens: int = 0) -> Deployed:
             swa_full_ratio=target.swa_ratio,
         )
     else:
-        budget = target.max_batched_tokens or target.chunked_prefill_tokens
+        chunk = target.chunked_prefill_tokens or 0
+        budget = target.max_batched_tokens or (chunk if chunk > 0 else None)
         engine |= _given(max_batched_tokens=budget, max_num_seqs=target.max_running)
-    apply_flags(target.engine_flags or (), engine, assumed)
-    needed = _dispatch_tokens(data)
+    if hopper and backend == "deepep" and data["model"]["weights"] == "fp4":
+        data["model"]["weights"] = "fp8"
+        assumed.append(
+            "FP4 experts turned into FP8 when they are loaded: Hopper has no FP4 path behind DeepEP"
+        )
+    flagged, notes = dict(engine), list(assumed)
+    apply_flags(target.engine_flags or (), flagged, notes)
+    try:
+        return _fitting(_buffered(data, flagged, notes), target, longest_tokens, notes)
+    except ConfigError as error:
+        if flagged == engine:
+            raise
+        # Flags for what this engine or layout lacks are without effect there, too.
+        assumed.append(f"no effect of the flags {', '.join(target.engine_flags or ())} ({error})")
+        return _fitting(_buffered(data, engine, assumed), target, longest_tokens, assumed)
+
+
+def _buffered(data: dict[str, Any], engine: dict[str, Any], assumed: list[str]) -> dict[str, Any]:
+    """The deployment's data with these engine options, and MoE buffers that hold what they send."""
+    whole = {**data, "engine": engine}
+    needed = _dispatch_tokens(whole)
     if needed is not None:
         engine["dispatch_tokens_per_rank"] = needed
         assumed.append(f"MoE buffers for {needed} tokens a rank")
-    data["engine"] = {key: value for key, value in engine.items() if value is not None}
-    return _fitting(data, target, longest_tokens, assumed)
+    return {**whole, "engine": {key: value for key, value in engine.items() if value is not None}}
 
 
 def _given(**values: Any) -> dict[str, Any]:

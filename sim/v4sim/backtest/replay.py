@@ -15,13 +15,13 @@ from v4sim import simulate
 from v4sim.backtest.deploy import deploy
 from v4sim.backtest.observe import Seen, family_of, observe, ratio_points
 from v4sim.backtest.schema import Metric, Target, WorkloadRecord
-from v4sim.backtest.workload import at_point, build, is_load
+from v4sim.backtest.workload import Load, at_point, build, is_load
 from v4sim.capacity import pools
 from v4sim.config import Deployment
 from v4sim.cost import compile_cost, load_profile
 from v4sim.cost.base import StepCost
 from v4sim.cost.profile import Profile
-from v4sim.errors import V4Error
+from v4sim.errors import ConfigError, V4Error
 from v4sim.model import spec as model_spec
 
 CostOf = Callable[[Deployment], StepCost]
@@ -73,8 +73,7 @@ def replay(
     cost_of = cost_of or builtin_cost()
     limit = model_spec(target.model).max_context_tokens
     limit = min(limit, target.workload.max_model_len or limit)
-    points = _points(target)
-    loads = {key: build(work, limit, seeds[0]) for key, work in points.items() if is_load(work)}
+    points, loads, failed = _points(target, limit, seeds[0])
     longest = max((load.longest_tokens for load in loads.values()), default=0)
     deployed = deploy(target, longest)
     deployment = change(deployed.deployment) if change else deployed.deployment
@@ -83,6 +82,7 @@ def replay(
     seen: dict[str, list[Seen]] = {}
     for key, load in loads.items():
         random = load.random or load.repetitions > 1 or deployment.speculation.kind != "off"
+        random = random or deployment.router.policy == "front_ends"
         seen[key] = []
         for seed in seeds if random else seeds[:1]:
             mine = load if seed == seeds[0] else build(points[key], limit, seed)
@@ -95,7 +95,7 @@ def replay(
             seen[key].append(Seen(mine, results, deployment, held))
     for key in points:
         seen.setdefault(key, [Seen(None, (), deployment, held)])
-    predictions = tuple(_predict(metric, target, seen) for metric in target.metrics)
+    predictions = tuple(_predict(metric, seen, failed) for metric in target.metrics)
     assumed = [*deployed.assumed, *(note for load in loads.values() for note in load.notes)]
     assumed += [f"nothing for the key {key!r}" for key in target.unread_keys]
     return Replayed(
@@ -111,22 +111,46 @@ def _key(metric: Metric) -> str:
     return repr(sorted((metric.at or {}).items()))
 
 
-def _points(target: Target) -> dict[str, WorkloadRecord]:
-    """The workload of each sub-point that a metric is published at."""
-    points = {}
+def _points(
+    target: Target, limit: int, seed: int
+) -> tuple[dict[str, WorkloadRecord], dict[str, Load], dict[str, str]]:
+    """The workload of each sub-point that a metric is published at, its calls, and why a point has none.
+
+    Raises the reason where no point can be sent and no metric does without.
+    """
+    points: dict[str, WorkloadRecord] = {}
+    loads: dict[str, Load] = {}
+    failed: dict[str, str] = {}
     for metric in target.metrics:
-        if ratio_points(metric.name) is None:
-            points[_key(metric)] = at_point(target, metric.at)
-    return points or {_key(target.metrics[0]): target.workload}
+        key = _key(metric)
+        if ratio_points(metric.name) is not None or key in points or key in failed:
+            continue
+        try:
+            work = at_point(target, metric.at)
+            if is_load(work):
+                loads[key] = build(work, limit, seed)
+            points[key] = work
+        except V4Error as error:
+            failed[key] = str(error)
+    if failed and not loads and not any(family_of(m.name) == "capacity" for m in target.metrics):
+        raise ConfigError(next(iter(failed.values())))
+    if not points:
+        points[_key(target.metrics[0])] = target.workload
+    return points, loads, failed
 
 
-def _predict(metric: Metric, target: Target, seen: dict[str, list[Seen]]) -> Prediction:
-    if family_of(metric.name) is None:
+def _predict(metric: Metric, seen: dict[str, list[Seen]], failed: dict[str, str]) -> Prediction:
+    family = family_of(metric.name)
+    if family is None:
         return Prediction(metric, None, reason=f"nothing here predicts {metric.name!r}")
+    key = _key(metric)
+    if key in failed and family != "capacity":
+        return Prediction(metric, None, reason=failed[key])
     try:
         ratio = ratio_points(metric.name)
         if ratio is None:
-            values = [observe(metric.name, metric.stat, one) for one in seen[_key(metric)]]
+            runs = seen.get(key) or next(iter(seen.values()))
+            values = [observe(metric.name, metric.stat, one) for one in runs]
         else:
             name, above, below = ratio
             numerator, denominator = (_nearest(size, seen) for size in (above, below))

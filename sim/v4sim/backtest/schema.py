@@ -28,6 +28,19 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_not_stated(cls, data: Any) -> Any:
+        """A null stands for what the source does not state, also where a field has a default of its own."""
+        if not isinstance(data, Mapping):
+            return data
+        fields = cls.model_fields
+        return {
+            key: value
+            for key, value in data.items()
+            if value is not None or key not in fields or fields[key].is_required()
+        }
+
     @property
     def unread(self) -> tuple[str, ...]:
         return tuple(sorted(self.model_extra or ()))
@@ -151,6 +164,11 @@ class Target(Record):
         for name in ("topology", "spec", "cache", "workload"):
             found += [f"{name}.{key}" for key in getattr(self, name).unread]
         return tuple(found)
+
+    @property
+    def engine_kind(self) -> str:
+        """The first word of `engine`, which is its name."""
+        return (self.engine.lower().split() or ["unknown"])[0]
 
     @property
     def second_hand(self) -> bool:

@@ -67,7 +67,7 @@ def range_error(predicted: float | None, metric: Metric) -> float | None:
 
 def shared_source(target: Target) -> str | None:
     """The engine constant that was read from the campaign of this target, if any."""
-    kind = target.engine.split()[0].lower() if target.engine.split() else ""
+    kind = target.engine_kind
     if kind not in ("sglang", "vllm"):
         return None
     constants = engine_constants(kind)
@@ -132,7 +132,7 @@ def summary(rows: Sequence[Row], file: TargetFile, refused: Sequence[Refusal]) -
     scored = [row for row in rows if row.counts]
     groups: dict[str, Callable[[Row], str]] = {
         "metric": lambda row: row.family,
-        "engine": lambda row: row.target.engine.split()[0],
+        "engine": lambda row: row.target.engine_kind,
         "gpu": lambda row: row.target.gpu,
         "model": lambda row: row.target.model,
     }

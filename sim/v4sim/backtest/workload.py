@@ -99,6 +99,8 @@ def build(work: WorkloadRecord, max_context: int, seed: int) -> Load:
 
 def _closed(work: WorkloadRecord, max_context: int, seed: int) -> Load:
     concurrency = work.concurrency
+    if concurrency is None and work.num_requests == 1:
+        concurrency = 1
     if concurrency is None:
         raise ConfigError("workload.concurrency is null: a closed loop needs it.")
     repeats = _REPETITIONS.search(work.notes)
@@ -121,7 +123,12 @@ def _closed(work: WorkloadRecord, max_context: int, seed: int) -> Load:
 
 def _open(work: WorkloadRecord, max_context: int, seed: int) -> Load:
     if work.request_rate is None:
-        raise ConfigError("workload.request_rate is null: an open loop needs requests per second.")
+        if work.concurrency is None:
+            raise ConfigError(
+                "workload.request_rate and concurrency are null: an open loop needs requests per second."
+            )
+        found = _closed(work, max_context, seed)
+        return replace(found, notes=(*found.notes, "requests without a rate, capped at the concurrency"))
     notes: list[str] = []
     rows, cut = _independent(work, work.num_requests or 256, max_context, seed, notes)
     options = WorkloadOptions(arrivals="poisson", rate_per_s=work.request_rate)
@@ -145,9 +152,8 @@ def _warm(work: WorkloadRecord, max_context: int, seed: int) -> Load:
     prompt, output = _fixed(work, max_context)
     cached = work.cached_tokens
     if cached is None:
-        cached = (
-            prompt - work.new_tokens if work.new_tokens is not None else round((work.reuse or 0) * prompt)
-        )
+        new = work.new_tokens if work.new_tokens is not None else prompt - round((work.reuse or 0) * prompt)
+        cached = max(prompt - new, 0)
         notes.append(f"{cached} tokens of each warm prompt were sent before")
     rows = []
     for session in range(sessions):
@@ -179,16 +185,18 @@ def _agents(work: WorkloadRecord, max_context: int, seed: int) -> Load:
         first = session % turns if session < work.concurrency else 0
         for turn in range(first, turns):
             share = turn / (turns - 1) if turns > 1 else 1.0
-            prompt = round(last * (_FIRST_PROMPT_SHARE + (1 - _FIRST_PROMPT_SHARE) * share))
             luck = streams.uniform(key, len(rows))
             output = round(
                 min(work.osl * math.exp(sigma * _STANDARD.inv_cdf(min(max(luck, 1e-12), 1 - 1e-12))), cap)
             )
+            prompt = round(last * (_FIRST_PROMPT_SHARE + (1 - _FIRST_PROMPT_SHARE) * share))
+            output = max(min(output, max_context // 2), 1)
+            prompt = min(prompt, max_context - output - 1)
             link: dict[str, Any] = {}
             if turn > first:
                 link = {"parent_session": f"s{session}", "parent_turn": turn - first - 1}
                 link["shared_tokens"] = min(rows[-1].prompt_tokens, prompt)
-            rows.append(_row(f"s{session}", turn - first, prompt, max(output, 1), **link))
+            rows.append(_row(f"s{session}", turn - first, prompt, output, **link))
         session += 1
     notes = [
         f"sessions of {turns} turns that grow to {round(last)} tokens, outputs log-normal (sigma "
