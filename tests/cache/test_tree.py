@@ -32,7 +32,7 @@ class Rows:
     group: list[int] = field(default_factory=list)
     group_tokens: list[int] = field(default_factory=list)
 
-    def index(self, page: int = PAGE) -> PrefixIndex:
+    def index(self, page: int = PAGE, ahead: int = 0) -> PrefixIndex:
         @dataclass
         class Columns:
             n: int
@@ -54,7 +54,7 @@ class Rows:
             np.array(self.group_tokens or [0] * n, dtype=np.int64),
             [f"g{i}" for i in range(max(group) + 1)],
         )
-        return PrefixIndex(cast(TraceTable, columns), page)
+        return PrefixIndex(cast(TraceTable, columns), page, ahead)
 
 
 # Eight contents: a chain, forks at several lengths, one that repeats its parent's inherited part only.
@@ -367,6 +367,14 @@ def test_pages_are_shared_between_copies_only_where_the_content_is() -> None:
     copy = prefixes.stride
     assert prefixes.parent(2 + copy) == 1 + copy
     assert prefixes.parent(0 + copy) == prefixes.parent(0)  # the group's common prefix
+
+
+@pytest.mark.parametrize(("shared", "start"), [(7, 4), (8, 4), (9, 8)])
+def test_with_lookahead_the_token_after_a_page_must_be_the_same_too(shared: int, start: int) -> None:
+    """A page of 4: at 8 shared tokens the second one is followed by something else."""
+    prefixes = Rows([-1, 0], [0, shared]).index(ahead=1)
+    assert prefixes.start(1) == start
+    assert Rows([-1, 0], [0, shared]).index().start(1) == shared // PAGE * PAGE
 
 
 def test_a_span_hangs_off_the_call_that_owns_the_token_before_it() -> None:

@@ -124,6 +124,18 @@ class TestVllm:
         limits = rank_limits(load("8xB200 V4-Flash DP8 vllm"))
         assert (limits.chunk_tokens, limits.max_running, limits.max_prefill_tokens) == (8192, 1024, None)
 
+    @pytest.mark.parametrize(
+        ("speculation", "version", "drops", "ahead"),
+        [("mtp", "0.33", False, 1), ("mtp", "0.29", True, 0), ("dspark", "0.33", False, 0)],
+    )
+    def test_what_draft_layers_need_of_a_hit(
+        self, speculation: str, version: str, drops: bool, ahead: int
+    ) -> None:
+        """MTP reads the token after its own: a hash covers it too, or the last block is computed again."""
+        sets = [f"speculation.kind={speculation}", "speculation.draft_tokens=1", f"engine.version={version}"]
+        limits = rank_limits(load("8xB200 V4-Flash DP8 vllm", sets=sets))
+        assert (limits.drops_last_block, limits.hash_lookahead_tokens) == (drops, ahead)
+
 
 class TestFormats:
     @pytest.mark.parametrize(
