@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from v4sim.model import ModelSpec
     from v4traces import TraceTable
 
+_CLOCK_NS = 2**62
+
 
 class _Admissions(Probe):
     """Settles a call's event class once it is known where its prefix came from."""
@@ -187,13 +189,17 @@ def run(
         default_max_new_tokens=engine.default_max_new_tokens,
     )
     sessions.start()
-    env.run()
+    try:
+        env.run()
+    except OverflowError:
+        raise _beyond_the_clock("The run") from None
     end_ns = int(env.now)
     for probe in (*observers, series):
         probe.on_end(replicas, end_ns)
     totals = recorder if isinstance(recorder, StepRecorder) else recorder.everything()
     all_ranks = [rank for replica in replicas for rank in replica.ranks]
     calls = log.columns()
+    _refuse_what_cannot_be_summed(calls)
     calls["stale_tokens"] = identified.stale_tokens[calls["row"]]
     calls["first_seen_ns"] = front.seen_ns(calls["first_token_ns"])
     return RunResult(
@@ -257,6 +263,22 @@ def _refuse_what_cannot_run(table: TraceTable, deployment: Deployment) -> None:
             f"not fit the model's context of {limit} tokens; drop that session from the trace, or raise "
             "model.max_context_tokens if the deployed model allows it."
         )
+
+
+def _refuse_what_cannot_be_summed(calls: dict[str, Any]) -> None:
+    """Gaps between tokens are summed over all calls in 64 bits."""
+    ended = calls["last_token_ns"] >= 0
+    decoding = (calls["last_token_ns"][ended] - calls["first_token_ns"][ended]).astype(np.float64)
+    if decoding.sum() > _CLOCK_NS:
+        raise _beyond_the_clock("The time of all calls together")
+
+
+def _beyond_the_clock(what: str) -> ConfigError:
+    return ConfigError(
+        f"{what} passes {_CLOCK_NS / 3.156e16:,.0f} years of simulated time, and nanoseconds of more do not "
+        "fit into 64 bits. Some time that was given must be absurd: check the profile, engine.cpu_*_us, and "
+        "the times of the trace."
+    )
 
 
 def _summaries(rank: Rank) -> list[PoolSummary]:

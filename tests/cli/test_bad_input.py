@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -247,3 +248,27 @@ def test_other_commands_refuse_what_is_not_there(v4sim: Run, tmp_path: Path, com
     assert outcome.code == 2
     assert "nothing" in outcome.complaint
     assert outcome.out == ""
+
+
+@pytest.mark.parametrize(
+    ("factor", "flags", "says"),
+    [
+        (1e9, [], "would take 7,9"),  # seconds: a quarter of a year
+        (1e15, [], "Times in a profile are microseconds"),
+        (1, ["--set", "engine.cpu_step_us=1e15"], "engine.cpu_step_us"),
+        (1, ["--set", "engine.cpu_request_us=1e18"], "The run passes 146 years"),
+    ],
+)
+def test_absurd_times_are_an_error_and_no_overflow(
+    refused: Run, small_trace: Path, tmp_path: Path, factor: float, flags: list[str], says: str
+) -> None:
+    from v4sim.cost.profile import dump_profile, load_profile
+
+    profile = load_profile("b200")
+    slow = {
+        name: operation if operation.unit == "share" else operation.scaled(factor)
+        for name, operation in profile.operations.items()
+    }
+    other = tmp_path / "slow.json"
+    other.write_text(dump_profile(replace(profile, operations=slow)))
+    assert says in refused(small_trace, "-p", str(other), *flags)
