@@ -17,9 +17,8 @@ In page grain the same content may lie in several nodes (`copies`).
 
 from __future__ import annotations
 
-import heapq
-
 from v4sim.cache.copies import Copies
+from v4sim.cache.leaves import LeafQueue
 from v4sim.cache.node import SpanNode
 from v4sim.cache.windows import WindowList
 from v4sim.prefix import NO_PARENT, PrefixIndex
@@ -47,11 +46,10 @@ class SpanTree:
         self.swa_evicted_tokens = 0
         self._tails: dict[int, SpanNode] = {}
         self._copies = Copies(self._tails)
-        self._leaves: list[tuple[int, int, int, SpanNode]] = []
+        self._leaves = LeafQueue()
         self._windows = WindowList()
         self._reach_tokens = 2 * self.page_tokens  # a window, which is at most a page, and a page
         self._tick = 0
-        self._sequence = 0
 
     @property
     def evictable_tokens(self) -> int:
@@ -182,7 +180,7 @@ class SpanTree:
         above.children -= 1
         if above.children == 0 and above.locks == 0:
             above.access = max(above.access, node.access)
-            self._push_leaf(above)
+            self._leaves.push(above)
         if node.uid == above.uid:
             self._copies.rerouted(above)
 
@@ -237,7 +235,7 @@ class SpanTree:
                 return
             self.protected_tokens -= above.tokens
             if above.children == 0:
-                self._push_leaf(above)
+                self._leaves.push(above)
             above = above.parent
 
     # -- growth ---------------------------------------------------------------------------------
@@ -348,13 +346,10 @@ class SpanTree:
     def evict(self, tokens: int) -> int:
         """Free at least `tokens` of history, oldest leaves first; returns what was freed (maybe less)."""
         freed = 0
-        while freed < tokens and self._leaves:
-            access, _, _, node = heapq.heappop(self._leaves)
-            if not node.alive or node.children or node.locks:
-                continue
-            if node.access != access:
-                self._push_leaf(node)
-                continue
+        while freed < tokens:
+            node = self._leaves.pop()
+            if node is None:
+                break
             cut = self._grain(node, tokens - freed)
             freed += cut
             self._drop(node, cut)
@@ -379,7 +374,7 @@ class SpanTree:
         """Drop the last `tokens` of a leaf."""
         if tokens < leaf.tokens:
             self._shorten(leaf, tokens)
-            self._push_leaf(leaf)
+            self._leaves.push(leaf)
         else:
             self._remove(leaf)
 
@@ -441,12 +436,7 @@ class SpanTree:
             above.children -= 1
             above.access = max(above.access, node.access)
             if above.children == 0 and above.locks == 0:
-                self._push_leaf(above)
-
-    def _push_leaf(self, node: SpanNode) -> None:
-        self._sequence += 1
-        # Of what was used at once the deepest goes first.
-        heapq.heappush(self._leaves, (node.access, -node.end, self._sequence, node))
+                self._leaves.push(above)
 
     def windows(self) -> list[SpanNode]:
         """Every node that holds some sliding window, the next to lose it first; for checks."""
