@@ -1,10 +1,9 @@
-"""What a router sees and when, and the law of each policy."""
+"""The law of each policy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,143 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from v4sim.errors import ConfigError
-from v4sim.prefix import PrefixIndex
-from v4sim.router import Router, RouterOptions, Target, make_router
+from v4sim.router import Router
 from v4sim.router.base import RouteRequest, Signals
 from v4sim.router.front_end import server_of
-from v4sim.router.policies import CacheAware, FrontEnds, LeastTokens, Rendezvous
-from v4traces import CallRow, TraceTable
+from v4sim.router.policies import FrontEnds, LeastTokens, Rendezvous
 
-MakeTrace = Callable[[Sequence[CallRow]], TraceTable]
 MS = 1_000_000
 PERIOD_NS = 20 * MS
-
-
-def row(name: str, prompt: int, parent: str | None = None, shared: int = 0, **more: Any) -> CallRow:
-    return CallRow(
-        session_id=name,
-        turn=0,
-        parent_session=parent,
-        parent_turn=None if parent is None else 0,
-        shared_tokens=shared,
-        prompt_tokens=prompt,
-        output_tokens=10,
-        **more,
-    )
-
-
-@pytest.fixture(scope="module")
-def routers(make_trace: MakeTrace) -> Callable[..., Router]:
-    """A router of a policy over targets; content ids are the rows of the trace, if it matters."""
-    nothing_shared = PrefixIndex(make_trace([row("only", 100)]), 256)
-
-    def make(policy: str, targets: int = 4, rows: Sequence[CallRow] = (), **options: Any) -> Router:
-        seed = options.pop("seed", 0)
-        prefixes = PrefixIndex(make_trace(rows), 256) if rows else nothing_shared
-        options.setdefault("signal_period_ns", PERIOD_NS)
-        places = [Target(0, rank) for rank in range(targets)]
-        return make_router(RouterOptions(policy, **options), prefixes, places, seed)
-
-    return make
-
-
-class Recorder:
-    """A policy that sends everything to one place and keeps what it was shown."""
-
-    def __init__(self, place: int = 0) -> None:
-        self.place = place
-        self.seen: list[tuple[int, list[int], list[int], list[int]]] = []
-        self.requests: list[RouteRequest] = []
-
-    def choose(self, request: RouteRequest, signals: Signals, now_ns: int) -> int:
-        self.requests.append(request)
-        self.seen.append(
-            (signals.taken_ns, list(signals.requests), list(signals.tokens), list(signals.resident))
-        )
-        return self.place
-
-
-# -- signals --------------------------------------------------------------------------------------
-
-
-def test_a_snapshot_is_taken_once_per_period_and_own_sends_are_added_between() -> None:
-    policy = Recorder()
-    router = Router(policy, [Target(0, 0), Target(0, 1)], PERIOD_NS)
-    for at_ms, tokens in ((0, 100), (5, 200), (19, 300)):
-        router.route(0, at_ms, tokens, at_ms * MS)
-    router.done(0, 100)  # at 19 ms: not seen before the next snapshot
-    router.route(0, 91, 400, 19_999_999)
-    router.route(0, 92, 500, 20 * MS)
-    assert [seen[0] for seen in policy.seen] == [0, 0, 0, 0, 20 * MS]
-    assert [seen[1][0] for seen in policy.seen] == [0, 1, 2, 3, 3]
-    assert [seen[2][0] for seen in policy.seen] == [0, 100, 300, 600, 900]
-
-
-def test_a_period_of_zero_shows_the_present() -> None:
-    policy = Recorder()
-    router = Router(policy, [Target(0, 0)], 0)
-    router.route(0, 1, 100, 5)
-    router.done(0, 100)
-    router.route(0, 2, 100, 5)
-    assert [seen[1] for seen in policy.seen] == [[0], [0]]
-
-
-def test_the_next_snapshot_is_a_period_after_the_last_one_was_used() -> None:
-    policy = Recorder()
-    router = Router(policy, [Target(0, 0)], PERIOD_NS)
-    for at_ms in (0, 33, 40, 53, 60):
-        router.route(0, at_ms, 1, at_ms * MS)
-    assert [seen[0] // MS for seen in policy.seen] == [0, 33, 33, 53, 53]
-
-
-def test_resident_tokens_are_those_of_each_sessions_last_call_where_it_went() -> None:
-    policy = Recorder()
-    router = Router(policy, [Target(0, 0), Target(0, 1)], 0)
-    router.route(0, 7, 100, 0)
-    router.done(0, 100)
-    router.route(1, 7, 150, 1)  # grows in place
-    router.route(2, 8, 50, 2)
-    policy.place = 1
-    router.route(3, 7, 200, 3)  # moves
-    router.route(4, 9, 1, 4)
-    assert [seen[3] for seen in policy.seen] == [[0, 0], [100, 0], [150, 0], [200, 0], [50, 200]]
-    assert [(r.home, r.home_tokens) for r in policy.requests] == [
-        (-1, 0),
-        (0, 100),
-        (-1, 0),
-        (0, 150),
-        (-1, 0),
-    ]
-
-
-@given(
-    steps=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 500), st.booleans()), max_size=40),
-    period=st.sampled_from([0, 3, 10]),
-)
-def test_what_is_shown_is_a_snapshot_of_the_truth_plus_own_sends(
-    steps: list[tuple[int, int, bool]], period: int
-) -> None:
-    policy = Recorder()
-    router = Router(policy, [Target(0, i) for i in range(4)], period)
-    truth = [0] * 4
-    shown, taken = [0] * 4, None
-    running: list[tuple[int, int]] = []
-    for now, (place, tokens, ends) in enumerate(steps):
-        if ends and running:
-            target, sent = running.pop(0)
-            router.done(target, sent)
-            truth[target] -= 1
-        policy.place = place
-        if taken is None or now - taken >= period:
-            shown, taken = list(truth), now
-        router.route(now, now, tokens, now)
-        assert policy.seen[-1][1] == shown
-        running.append((place, tokens))
-        truth[place] += 1
-        shown[place] += 1
-
-
-# -- policies -------------------------------------------------------------------------------------
 
 
 def test_round_robin_goes_round(routers: Callable[..., Router]) -> None:
@@ -284,97 +153,3 @@ def test_a_front_end_alone_spreads_evenly_whatever_is_published(seed: int) -> No
 def test_an_unknown_policy_names_the_known_ones(routers: Callable[..., Router]) -> None:
     with pytest.raises(ConfigError, match=r"cache_aware.*round_robin.*sticky"):
         routers("random")
-
-
-# -- cache aware ----------------------------------------------------------------------------------
-
-FAMILY = [
-    row("root", 4096),
-    row("same", 5000, "root", 4096),  # 82 % of it was sent before
-    row("half", 8192, "root", 4096),  # exactly half, which is not more than half
-    row("far", 9000, "root", 4096),
-    row("stranger", 4096),
-    row("child", 6000, "same", 5000),
-]
-
-
-def test_a_prompt_goes_where_more_than_half_of_it_was_sent(routers: Callable[..., Router]) -> None:
-    router = routers("cache_aware", 4, FAMILY, cache_threshold=0.5)
-    assert router.route(0, 0, 4096, 0) == 0
-    assert router.route(1, 1, 5000, 0) == 0
-    assert router.route(2, 2, 8192, 0) == 1  # fewest requests, lowest first
-    assert router.route(3, 3, 9000, 0) == 2
-    assert router.route(4, 4, 4096, 0) == 3
-
-
-def test_a_match_is_a_prefix_of_what_was_a_prompt_not_of_what_was_answered(make_trace: MakeTrace) -> None:
-    """A gateway has seen the parent's 1,000 tokens of prompt; its 3,000 of output only the engine knows."""
-    rows = [
-        CallRow(session_id="a", turn=0, prompt_tokens=1000, output_tokens=3000),
-        CallRow(
-            session_id="a",
-            turn=1,
-            parent_session="a",
-            parent_turn=0,
-            shared_tokens=1000,
-            shared_output_tokens=3000,
-            prompt_tokens=4500,
-            output_tokens=5,
-        ),
-    ]
-    signals = Signals(2)
-    for threshold, chosen in ((0.2, 1), (0.3, 0)):
-        policy = CacheAware(PrefixIndex(make_trace(rows), 256), threshold, 32, 1.1, "active_work")
-        signals.requests[:] = [5, 0]
-        assert policy.choose(RouteRequest(0, 0, 1000), signals, 0) == 1
-        signals.requests[:] = [0, 5]
-        assert policy.choose(RouteRequest(1, 0, 4500), signals, 0) == chosen
-
-
-def test_a_shorter_branch_sent_elsewhere_does_not_take_the_longer_one_along(
-    make_trace: MakeTrace,
-) -> None:
-    rows = [row("root", 8192), row("branch", 2000, "root", 1024), row("resume", 9000, "root", 8192)]
-    policy = CacheAware(PrefixIndex(make_trace(rows), 256), 0.5, 32, 1.1, "active_work")
-    signals = Signals(2)
-    assert policy.choose(RouteRequest(0, 0, 8192), signals, 0) == 0
-    signals.requests[:] = [40, 0]
-    assert policy.choose(RouteRequest(1, 1, 2000), signals, 0) == 1
-    signals.requests[:] = [1, 0]
-    assert policy.choose(RouteRequest(2, 0, 9000), signals, 0) == 0
-
-
-@pytest.mark.parametrize(
-    ("loads", "affine"),
-    [
-        ([32, 0], True),  # the difference must exceed 32 …
-        ([33, 0], False),
-        ([440, 400], True),  # … and the ratio 1.1
-        ([441, 400], False),
-    ],
-)
-def test_affinity_ends_where_both_bounds_are_passed(
-    make_trace: MakeTrace, loads: list[int], affine: bool
-) -> None:
-    policy = CacheAware(PrefixIndex(make_trace(FAMILY), 256), 0.5, 32, 1.1, "active_work")
-    signals = Signals(2)
-    assert policy.choose(RouteRequest(0, 0, 4096), signals, 0) == 0
-    signals.requests[:] = loads
-    assert policy.choose(RouteRequest(1, 1, 5000), signals, 0) == (0 if affine else 1)
-
-
-def test_where_balance_sends_a_call_its_prefix_is_remembered_too(make_trace: MakeTrace) -> None:
-    policy = CacheAware(PrefixIndex(make_trace(FAMILY), 256), 0.5, 0, 1.0, "active_work")
-    signals = Signals(2)
-    policy.choose(RouteRequest(0, 0, 4096), signals, 0)
-    signals.requests[:] = [1, 0]
-    assert policy.choose(RouteRequest(1, 1, 5000), signals, 0) == 1
-    signals.requests[:] = [0, 0]
-    assert policy.choose(RouteRequest(5, 1, 6000), signals, 0) == 1
-
-
-def test_groups_are_prefixes_of_all_their_members(routers: Callable[..., Router]) -> None:
-    rows = [row(f"s{i}", 1000, group_id="g", group_tokens=768) for i in range(3)]
-    rows.append(row("other", 4000, group_id="g", group_tokens=768))
-    router = routers("cache_aware", 4, rows)
-    assert [router.route(i, i, rows[i].prompt_tokens, 0) for i in range(4)] == [0, 0, 0, 1]
