@@ -26,13 +26,13 @@ class Drawn(NamedTuple):
     calls: tuple[ScriptCall, ...]
 
 
-def scripts(engine: str, count: int) -> list[Script]:
-    """`count` different scripts for this engine; none where there is no strategy for its options."""
+def scripts(engine: str, count: int, number: int = SEED) -> list[Script]:
+    """`count` different scripts for this engine from a seed; none where its options have no strategy."""
     if engine not in OPTIONS:
         return []
     found: dict[str, Script] = {}
 
-    @seed(SEED)
+    @seed(number)
     @settings(
         max_examples=4 * count,
         phases=[Phase.generate],

@@ -1,4 +1,7 @@
-"""`python -m oracle.record ENGINE ARCHIVE FOLDER`: scripts through an engine, its decisions to a file."""
+"""`python -m oracle.record ENGINE ARCHIVE FOLDER [SEED]`: scripts through an engine, its decisions to a file.
+
+With another seed Hypothesis draws other scripts: for looking further than what is recorded.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ PER_KIND = 17
 DRAWN = 200
 
 
-def main(engine: str, archive: str, folder: str) -> None:
+def main(engine: str, archive: str, folder: str, seed: str = str(drawn.SEED)) -> None:
     importlib.import_module("oracle.absent")  # before anything of an engine
     driver = importlib.import_module(f"oracle.{engine}_driver")
-    scripts = generate.scripts(engine, PER_KIND) + drawn.scripts(engine, DRAWN)
+    scripts = generate.scripts(engine, PER_KIND) + drawn.scripts(engine, DRAWN, int(seed))
     if Path(archive).is_file():
         scripts += weka.scripts(Path(archive), engine)
     begin = time.monotonic()
