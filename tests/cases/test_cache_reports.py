@@ -140,7 +140,7 @@ def reuse(result: RunResult) -> float:
 
 WORLDS: dict[str, dict[str, Any]] = {
     "sglang": {"swa_tokens": 98_304, "sets": ["engine.chunked_prefill_tokens=2048"]},
-    "vllm": {"kv_tokens": 131_072, "sets": ["engine.kind=vllm"]},
+    "vllm": {"kv_tokens": 131_072, "sets": ["engine.kind=vllm", "engine.window_retention=all"]},
 }
 
 
@@ -183,7 +183,7 @@ def test_prompts_below_the_scheduler_block_never_hit(simulate_rows: Simulate, sh
             arrival_s=1.0,
         ),
     ]
-    sets = ["engine.kind=vllm", f"engine.page_tokens={block}"]
+    sets = ["engine.kind=vllm", "engine.window_retention=all", f"engine.page_tokens={block}"]
     assert hits(simulate_rows(rows, sets=sets)) == [0, hit]
 
 

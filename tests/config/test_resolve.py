@@ -36,8 +36,8 @@ class TestLaws:
     @pytest.mark.parametrize("name", presets())
     def test_nothing_that_an_engine_needs_stays_open(self, name: str) -> None:
         left = unset(resolve(load(name))) - LEFT_TO_THE_COST_MODEL - MAY_STAY_NONE
-        vllm_has_no = {"chunked_prefill_tokens", "max_running"}
-        assert left == (vllm_has_no if load(name).engine.kind == "vllm" else set())
+        has_no = {"vllm": {"chunked_prefill_tokens", "max_running"}, "sglang": {"window_retention"}}
+        assert left == has_no[load(name).engine.kind]
 
     @pytest.mark.parametrize("name", presets())
     def test_resolving_twice_changes_nothing(self, name: str) -> None:

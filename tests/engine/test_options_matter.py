@@ -51,6 +51,8 @@ NO_EFFECT = {"name"}
 REFUSED = {
     "hardware.h2d_gb_s": Case("hardware.h2d_gb_s=20"),
     "hardware.host_memory_gib": Case("hardware.host_memory_gib=500"),
+    # Where no vLLM is installed; `tests/native` has the rest.
+    "engine.scheduler": Case("engine.scheduler=vllm-native", [], VLLM),
     # A prompt above it is.
     "model.max_context_tokens": Case("model.max_context_tokens=32768"),
 }
@@ -106,6 +108,7 @@ CASES = {
     "engine.reserve_full_isl": Case("engine.reserve_full_isl=false", SHORT_VLLM, VLLM),
     "engine.watermark": Case("engine.watermark=0.3", SHORT_VLLM, VLLM),
     "engine.async_scheduling": Case("engine.async_scheduling=false", [], VLLM),
+    "engine.window_retention": Case("engine.window_retention=all", [], VLLM),
     "engine.schedule_policy": Case("engine.schedule_policy=lpm", ["engine.max_running=4"]),
     "engine.default_max_new_tokens": Case("engine.default_max_new_tokens=64", SHORT),
     "engine.moe_backend": Case("engine.moe_backend=deepep"),

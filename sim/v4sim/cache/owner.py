@@ -9,6 +9,7 @@ privately, so `used + free == capacity` by construction and idle means used == r
 from __future__ import annotations
 
 from v4sim.cache.legal import NO_HIT, Hit, HitPolicy
+from v4sim.cache.marks import WindowMarks
 from v4sim.cache.node import SpanNode
 from v4sim.cache.pool import Pool
 from v4sim.cache.tree import SpanTree
@@ -26,12 +27,14 @@ class CacheOwner:
         swa_tokens: int,
         request_slots: int,
         enabled: bool = True,
+        marks: WindowMarks | None = None,
     ) -> None:
         page = policy.page_tokens
         self.tree = tree
         self.policy = policy
         self.page_tokens = page
         self.enabled = enabled
+        self.marks = marks  # where windows are, if not with the nodes
         self.kv = Pool("kv", kv_tokens // page * page)
         self.swa = Pool("swa", swa_tokens // page * page)
         self.slots = Pool("slots", request_slots)
@@ -97,7 +100,15 @@ class CacheOwner:
         if not self.enabled:
             return NO_HIT
         node, length = self.tree.find(uid, limit_tokens)
-        return self.policy.legal_hit(node, length)
+        if self.marks is None:
+            return self.policy.legal_hit(node, length)
+        marked = self.marks.latest(uid, length)
+        if node is None or not marked:
+            return Hit(None, 0, 0, length)
+        while node.start >= marked:
+            assert node.parent is not None
+            node = node.parent
+        return Hit(node, marked, 0, length - marked)
 
     def look_up(self, uid: int, limit_tokens: int) -> Hit:
         """`match` as SGLang does it: the tree is cut where the match ends, and what may be used is used."""

@@ -103,6 +103,11 @@ def _engine_options(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | No
         )
     if e.kind == "vllm" and e.schedule_policy == "lpm":
         return "engine.schedule_policy = 'lpm' does not exist in vllm (no cache-aware order): use 'fcfs'."
+    if e.window_retention == "replay" and d.speculation.kind == "mtp" and e.version in ("0.29", "0.25"):
+        return (
+            f"engine.window_retention = 'replay' with MTP is known from vLLM 0.33 on: engine.version = "
+            f"{e.version!r} drops matched blocks otherwise. Leave one of them out."
+        )
     if e.schedule_policy == "lpm" and not e.prefix_cache:
         return "engine.schedule_policy = 'lpm' falls back to fcfs without a prefix cache: use 'fcfs'."
     if e.strip_output_cache and not e.prefix_cache:

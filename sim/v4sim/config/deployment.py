@@ -53,6 +53,7 @@ VLLM_ONLY: frozenset[str] = frozenset(
         "reserve_full_isl",
         "watermark",
         "async_scheduling",
+        "window_retention",
     }
 )
 
@@ -141,6 +142,9 @@ class EngineSection(Section):
     reserve_full_isl: bool = True
     watermark: float = Field(default=0.0, ge=0, lt=1)
     async_scheduling: bool = True
+    # Windows and compressor state stay at every page boundary, or where a prompt can be replayed (what
+    # --prefix-cache-retention-interval 0 does). None: replay since 0.33.
+    window_retention: Literal["all", "replay"] | None = None
 
     # Both
     schedule_policy: Literal["fcfs", "lpm"] = "fcfs"

@@ -31,7 +31,7 @@ UNMODELLED: Mapping[str, str] = {
     "max_num_partial_prefills": "vLLM V1 does not read it; use long_prefill_token_threshold",
     "max_long_partial_prefills": "vLLM V1 does not read it; use long_prefill_token_threshold",
     "prefill_schedule_interval": "the vLLM versions modelled here admit prefills in every step",
-    "prefix_cache_retention_interval": "every block boundary stays hittable until its block is reused",
+    "prefix_cache_retention_interval": "it is `engine.window_retention` here: replay is 0, all is None",
     "queue_min_ratio": "only the slot rule of the prefill delayer is modelled",
     "max_delay_ms": "only the slot rule of the prefill delayer is modelled",
     "min_free_slots": "it acts for DFlash only, and no V4 model uses DFlash",

@@ -140,6 +140,9 @@ def resolve(deployment: Deployment) -> Deployment:
         engine_values["mem_fraction"] = engine.mem_fraction or (0.9 if old else 0.92)
         if "reserve_full_isl" not in engine.model_fields_set:
             engine_values["reserve_full_isl"] = not old
+        if engine.scheduler == "modelled":
+            recent = version.startswith("0.33")
+            engine_values["window_retention"] = engine.window_retention or ("replay" if recent else "all")
         if old and speculative and "async_scheduling" not in engine.model_fields_set:
             engine_values["async_scheduling"] = False
 

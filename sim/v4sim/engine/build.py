@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from v4sim.cache.legal import HitPolicy
+from v4sim.cache.marks import WindowMarks
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.tree import SpanTree
 from v4sim.engine.base import Scheduler
@@ -107,6 +108,9 @@ def make_rank(
         swa_tokens=pools.swa_tokens,
         request_slots=pools.request_slots,
         enabled=engine.prefix_cache,
+        marks=WindowMarks(prefixes)
+        if engine.window_retention == "replay" and engine.swa_veto == "strict"
+        else None,
     )
     return Rank(
         replica,

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from v4sim.cache.legal import Hit
+from v4sim.cache.marks import WindowMarks
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.pool import Reservation
 from v4sim.engine.blocked import BlockedLedger
@@ -34,6 +35,7 @@ class Rank:
     beyond its history (vLLM keeps windows and compressor state in the same blocks). `keeps_windows`:
     what a call's window has left behind stays reusable instead of being freed while it decodes (vLLM).
     Without it (SGLang) pages are evicted for a whole batch at once, and for one more per call.
+    An owner with `marks` keeps windows at those alone (`_publish_with_marks`).
     """
 
     keeps_pools = True  # False: an engine's own cache manager does, and nobody makes room for it here
@@ -240,6 +242,9 @@ class Rank:
     def publish(self, call: Call, tokens: int) -> None:
         """Give the whole pages of the first `tokens` of `call` to the tree, but its decode window."""
         owner = self.owner
+        if owner.marks is not None:
+            self._publish_with_marks(owner.marks, call, tokens)
+            return
         upto = self._published_end(call, tokens)
         window = DECODE_WINDOW_PAGES * self.page_tokens
         held_end = call.held.end if call.held is not None else 0
@@ -254,6 +259,23 @@ class Rank:
         if spare > 0:
             owner.swa.give(spare)
         call.swa_private = min(call.swa_private, window)
+
+    def _publish_with_marks(self, marks: WindowMarks, call: Call, tokens: int) -> None:
+        """`publish` where windows stay at two places only (vLLM's retention interval of 0).
+
+        At the last page boundary below the end of the prompt, where the same prompt could resume; and
+        where the call's own lookup found history without a window, since others may part there too.
+        """
+        owner, page = self.owner, self.page_tokens
+        begin, upto = call.private_from, tokens // page * page
+        if owner.enabled and upto > begin:
+            call.held = owner.adopt(call.uid, call.held, upto, upto - begin, upto, 0)
+            for at in ((call.prompt_tokens - 1) // page * page, call.branch_tokens):
+                if begin < at <= upto:
+                    marks.leave(call.uid, at)
+        spare = max(0, call.swa_private - DECODE_WINDOW_PAGES * page)
+        owner.swa.give(spare)
+        call.swa_private -= spare
 
     # -- decode ---------------------------------------------------------------------------------
 
@@ -310,7 +332,10 @@ class Rank:
         `unseen_tokens` were not known when it last dropped what had left its window.
         """
         owner = self.owner
-        if keep and owner.enabled:
+        if keep and owner.marks is not None:
+            self._publish_with_marks(owner.marks, call, min(content_tokens, call.kv_end))
+            owner.use(call.held)
+        elif keep and owner.enabled:
             upto = min(self._published_end(call, content_tokens), call.kv_end)
             held_end = call.private_from
             if upto > held_end:

@@ -164,6 +164,8 @@ class VLLMRules:
                 rank.block(call, reason, now_ns)
                 return
             rank.waiting.remove(call)
+            if owner.marks is not None:
+                call.branch_tokens = hit.tokens + hit.lost_tokens
             call.padded = padding > 0
             chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, take == extend, padding))
             self._publish(rank, call, take)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from oracle.log import Entry
 from oracle.script import Clock, Script, accepted
 from v4sim.cache.legal import Hit, HitPolicy
+from v4sim.cache.marks import WindowMarks
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.tree import SpanTree
 from v4sim.clock import call_at
@@ -39,8 +40,8 @@ _UNBOUNDED = 1 << 40
 class WatchedRank(Rank):
     """Notes what leaves and what enters."""
 
-    def __init__(self, owner: CacheOwner, **how: bool) -> None:
-        super().__init__(0, 0, owner, **how)
+    def __init__(self, owner: CacheOwner, *, keeps_windows: bool) -> None:
+        super().__init__(0, 0, owner, keeps_windows=keeps_windows)
         self.out: list[int] = []
         self.entered: list[list[int]] = []
 
@@ -163,10 +164,9 @@ class World:
             swa_tokens=options.get("swa_tokens", _UNBOUNDED),
             request_slots=options.get("slots", 1 << 20),
             enabled=options.get("prefix_cache", True),
+            marks=WindowMarks(prefixes) if options.get("retention_interval") == 0 else None,
         )
-        self.rank = WatchedRank(
-            owner, keeps_windows=vllm, replay_windows=options.get("retention_interval") == 0
-        )
+        self.rank = WatchedRank(owner, keeps_windows=vllm)
         self.rules = Planned(_vllm(options) if vllm else _sglang(options))
         drafts = options.get("draft_tokens", 0)
         walks = Walks(Luck(drafts), table, prefixes.stride) if drafts else None  # type: ignore[arg-type]

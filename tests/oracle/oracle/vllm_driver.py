@@ -32,7 +32,11 @@ from vllm.config import (
 )
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.kv_cache_utils import (
+    get_request_block_hasher,
+    init_none_hash,
+    resolve_kv_cache_block_sizes,
+)
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
@@ -66,7 +70,7 @@ class Loop:
         self.log: list[Entry] = []
         self.pending: tuple[Any, ModelRunnerOutput] | None = None
         ahead = self.scheduler.num_hash_lookahead_tokens
-        self._hasher = get_request_block_hasher(self.options["page_tokens"], sha256, ahead)
+        self._hasher = get_request_block_hasher(self.scheduler.hash_block_size, sha256, ahead)
 
     # -- construction ---------------------------------------------------------------------------
 
@@ -126,10 +130,15 @@ class Loop:
             config.speculative_config = _speculative(
                 options.get("speculation", "mtp"), self.drafts, options.get("lookahead_hashes", True)
             )
-        spec = FullAttentionSpec(block_size=page, num_kv_heads=1, head_size=1, dtype=torch.float32)
-        groups = KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)])
+        groups = self._groups(config, blocks)
+        block, hashed = resolve_kv_cache_block_sizes(groups, config)
         kind = AsyncScheduler if self.late else Scheduler
-        return kind(config, groups, StructuredOutputManager(config), block_size=page)
+        return kind(config, groups, StructuredOutputManager(config), block_size=block, hash_block_size=hashed)
+
+    def _groups(self, config: VllmConfig, blocks: int) -> KVCacheConfig:
+        page = self.options["page_tokens"]
+        spec = FullAttentionSpec(block_size=page, num_kv_heads=1, head_size=1, dtype=torch.float32)
+        return KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)])
 
     # -- the loop -------------------------------------------------------------------------------
 

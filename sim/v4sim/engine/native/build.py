@@ -37,6 +37,7 @@ def make_native(
         watermark=engine.watermark,
         async_scheduling=engine.async_scheduling,
         prefix_cache=engine.prefix_cache,
+        window_retention=engine.window_retention,
         by_priority=bool(table.priority.any()),
         draft_kind=drafter,
         draft_tokens=limits.draft_tokens,

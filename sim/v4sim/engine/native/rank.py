@@ -39,6 +39,11 @@ class NativeRank(Rank):
         self._told: dict[int, int] = {}  # output tokens by call
         self._max_context = max_context_tokens
 
+    @property
+    def idle(self) -> bool:
+        """The engine has nothing to do and nothing to hear of."""
+        return not (self.known or self.waiting or self.running)
+
     # -- towards the engine ---------------------------------------------------------------------
 
     def feed(self, visible_ns: int) -> None:

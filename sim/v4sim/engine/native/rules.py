@@ -42,6 +42,8 @@ class NativeRules:
 
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
         assert isinstance(rank, NativeRank)
+        if rank.idle:
+            return []
         if not self.late_results:
             rank.hand_over()
         rank.feed(visible_ns)

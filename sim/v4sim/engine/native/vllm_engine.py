@@ -56,6 +56,7 @@ class Options:
     watermark: float
     async_scheduling: bool
     prefix_cache: bool
+    window_retention: str | None  # all, replay; None: as vLLM has it
     by_priority: bool
     draft_kind: str  # off, mtp, dspark
     draft_tokens: int
@@ -100,6 +101,8 @@ def _configuration(options: Options) -> Any:
         )
         cache = vc.CacheConfig(block_size=options.page_tokens, enable_prefix_caching=options.prefix_cache)
         cache.num_gpu_blocks = options.num_blocks
+        if options.window_retention is not None:
+            cache.prefix_cache_retention_interval = 0 if options.window_retention == "replay" else None
         speculative = None
         if options.draft_tokens:
             speculative = vc.SpeculativeConfig(
