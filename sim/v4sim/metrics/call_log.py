@@ -71,7 +71,7 @@ class CallLog(Probe):
         self._turns = turns
         self._drafts = drafts
         self._rows: list[tuple[int, ...]] = []
-        self._chunks: list[list[NDArray[Any]]] = []
+        self._parts: list[list[NDArray[Any]]] = [[] for _ in COLUMNS]
 
     def on_done(self, rank: Rank, call: Call, now_ns: int) -> None:
         if call.outcome != "completed":
@@ -140,21 +140,27 @@ class CallLog(Probe):
             return
         wide = np.array(self._rows, dtype=np.int64).T
         self._rows.clear()
-        self._chunks.append([wide[i].astype(dtype) for i, (_, dtype) in enumerate(COLUMNS)])
+        for parts, numbers, (_, dtype) in zip(self._parts, wide, COLUMNS, strict=True):
+            parts.append(numbers.astype(dtype))
 
     def columns(self) -> dict[str, Any]:
-        """Name → column, in order of injection; `event_class` and `done` as texts."""
+        """Name → column, in order of injection; `event_class` and `done` as texts.
+
+        Hands over what was collected and forgets it, column by column: of a million calls there is no room
+        for two of each.
+        """
         self._flush()
         found: dict[str, Any] = {}
-        if not self._chunks:
-            found = {name: np.zeros(0, dtype=dtype) for name, dtype in COLUMNS}
-            order = np.zeros(0, dtype=np.int64)
-        else:
-            order = np.argsort(np.concatenate([chunk[0] for chunk in self._chunks]), kind="stable")
-            for i, (name, _) in enumerate(COLUMNS):
-                found[name] = np.concatenate([chunk[i] for chunk in self._chunks])[order]
+        order = np.argsort(_joined(self._parts[0], np.int64), kind="stable")
+        for parts, (name, dtype) in zip(self._parts, COLUMNS, strict=True):
+            found[name] = _joined(parts, dtype)[order]
+            parts.clear()
         del found["index"]
         classes, outcomes = np.array(EVENT_CLASSES, dtype=object), np.array(OUTCOMES, dtype=object)
         found["event_class"] = classes[found["event_class"]].tolist()
         found["done"] = outcomes[found["done"]].tolist()
         return found
+
+
+def _joined(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
