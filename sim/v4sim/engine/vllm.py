@@ -3,8 +3,8 @@
 After vLLM 0.33 (`v1/core/sched/scheduler.py`, `kv_cache_manager.py`), as restated in DECISIONS.md.
 Running calls first, in order of admission; then the queue, head of line, while the budget lasts. A
 newcomer enters only if its whole prompt fits the free blocks (`reserve_full_isl`); output is not
-reserved for, a shortage preempts the newest call, which goes back to the head of the queue and
-computes everything again but for what the cache still has.
+reserved for, a shortage preempts whoever would be served last, without priorities the newest call. It
+goes back to its place in the queue and computes everything again but for what the cache still has.
 
 Left out: encoder inputs, structured output, LoRA, connectors. Output blocks become hittable when
 the call ends, not block by block while it decodes.
@@ -142,6 +142,7 @@ class VLLMRules:
             if extend == 1 and not continued and (rows or hit.tokens):
                 padding = self.draft_tokens
             if padding >= budget:
+                self.memory(rank).doubtful = hit.tokens > 0  # with less of a hit there is nothing to pad
                 rank.block(call, "budget", now_ns)
                 return
             call.held = owner.hold(hit)
