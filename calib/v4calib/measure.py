@@ -2,8 +2,9 @@
 
 For a point: is it possible on this device → does it compile (in a child, with a time limit) → does it agree
 with its reference here → time every variant → does the time respect the roofline. Whatever says no writes a
-row with its reason and no time; nothing a kernel does may end the run. A pass is one permutation of the
-points drawn from (seed, pass), so neighbours on an axis are not neighbours in time.
+row with its reason and no time; nothing a kernel does may end the run, unless it takes the device with it. A
+pass is one permutation of the points drawn from (seed, pass), so neighbours on an axis are not neighbours in
+time.
 
 Leaves out fitting. Rows already in the journal are not measured again.
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from v4calib.device import Case, Device, Variant
+from v4calib.errors import CalibError
 from v4calib.grid import Point
 from v4calib.journal import Journal
 from v4calib.operations.base import MeasuredOperation
@@ -70,6 +72,11 @@ def run(
             journal.append(row)
             if not row.variant:
                 settled.add(point.key)
+            if row.status == "failed" and not device.alive():
+                raise CalibError(
+                    f"{point.key} left the device unusable ({row.reason}). {len(journal.rows)} rows are kept "
+                    f"in {journal.path}: start again with --resume, which leaves this point out."
+                )
     progress(len(order), len(order), "")
     return journal.rows
 

@@ -6,7 +6,7 @@ matrix units do not speed up. Page copies have the host link for a fourth leg, c
 for a fifth. Peaks are the data sheet's (a launch may not beat those), never what a run measured. Time that a
 launch takes at least, empty, is added before "under 1 %" is judged: a tiny launch is not a broken one.
 
-Leaves out L2: hot rows are held against the arithmetic legs alone.
+Of L2 only this: what a launch writes may stay there, and hot rows are held against the arithmetic legs alone.
 Units: bytes, FLOPs (two a multiply-add), FP32 lane instructions, microseconds.
 """
 
@@ -42,7 +42,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Peak rates per microsecond."""
+    """Peak rates per microsecond, and the size of the L2."""
 
     hbm_bytes: float
     fp8_flops: float
@@ -51,6 +51,7 @@ class Rates:
     fp32_ops: float
     link_bytes: float
     nvlink_bytes: float
+    l2_bytes: int = 0  # not a rate: what may be written and never reach HBM while it is timed
 
     def matrix(self, fmt: str) -> float:
         return {"fp8": self.fp8_flops, "bf16": self.bf16_flops, "fp4": self.fp4_flops}[fmt]
@@ -69,13 +70,14 @@ def peaks(facts: DeviceFacts) -> Rates | None:
         fp32_ops=facts.sms * _LANES * _CLOCK_GHZ * 1e3,
         link_bytes=max(spec.host_link_gb_s * 1e3, _PCIE_BYTES_PER_US),
         nvlink_bytes=spec.nvlink_gb_s * 1e3,
+        l2_bytes=facts.l2_bytes,
     )
 
 
 def legs_us(work: Work, rates: Rates, fmt: str) -> dict[str, float]:
     """Each leg alone."""
     return {
-        "hbm": work.hbm_bytes / rates.hbm_bytes,
+        "hbm": (work.read_bytes + max(work.write_bytes - rates.l2_bytes, 0)) / rates.hbm_bytes,
         "matrix": work.matrix_flops / rates.matrix(fmt),
         "fp32": work.fp32_ops / rates.fp32_ops,
         "link": work.link_bytes / rates.link_bytes,

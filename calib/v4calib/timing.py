@@ -21,7 +21,7 @@ MAX_SAMPLES = 400
 MAX_WARM_BLOCKS = 40
 STEADY = 0.02  # consecutive medians that differ by less are steady
 _Z95 = 1.959964
-_UNROLL = 20  # launches between two looks at a clock, so that its own cost is a small part of a mean ...
+UNROLL = 20  # launches between two looks at a clock, so that its own cost is a small part of a mean ...
 _LONG_US = 2000.0  # ... unless they take longer than this together
 
 
@@ -80,7 +80,7 @@ def measure(clock: Clock, case: Case, variant: Variant, budget: Budget) -> Timin
 
 def rounds(copies: int, one_us: float) -> int:
     """How often all copies are gone through for one sample: less often where a launch is long."""
-    enough = math.ceil(_UNROLL / copies)
+    enough = math.ceil(UNROLL / copies)
     return max(1, min(enough, math.ceil(_LONG_US / max(one_us, 1e-3) / copies)))
 
 

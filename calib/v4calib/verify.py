@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from v4calib.device import Device
+from v4calib.errors import CalibError
 from v4calib.grid import Point
 from v4calib.measure import Job, words_of
 from v4calib.operations.base import LaunchedOperation, MeasuredOperation
@@ -41,6 +42,11 @@ def verify(device: Device, jobs: Sequence[Job]) -> Iterator[Verdict]:
                 yield Verdict(operation.name, configuration, None, reason)
                 continue
             problem = _problem(device, operation, twin)
+            if problem is not None and not device.alive():
+                raise CalibError(
+                    f"{operation.name} {configuration} left the device unusable: {problem}. Start again with "
+                    "--ops and the others."
+                )
             yield Verdict(operation.name, configuration, problem is None, problem or "")
 
 

@@ -149,6 +149,7 @@ class FakeDevice:
     hangs: dict[str, str] = field(default_factory=dict)  # operation -> why it does not compile
     scale: dict[str, float] = field(default_factory=dict)  # operation -> times too slow
     failing: set[str] = field(default_factory=set)
+    fragile: bool = False  # does not outlive a failure
     read: int = 0
     compiled: list[str] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
@@ -169,6 +170,9 @@ class FakeDevice:
         self.read += 1
         values = dict.fromkeys(FIELDS) | {"sm_clock_mhz": 1980, "throttle_reasons": self.throttle(self.read)}
         return Sensors(values, {name: "NotSupported" for name, value in values.items() if value is None})
+
+    def alive(self) -> bool:
+        return not self.fragile
 
     def close(self) -> None:
         """Nothing is held."""

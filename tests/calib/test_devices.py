@@ -19,6 +19,7 @@ from v4calib.grid import Point
 from v4calib.operations.base import L2_TIMES, MAX_COPIES, copies_for
 from v4calib.operations.links import BesideCompute
 from v4calib.provenance import commit_of
+from v4calib.timing import UNROLL
 
 POINT = Point("topk", "v4-flash", (("batch", 1), ("context", 8192), ("width", 1), ("mix", "equal")))
 ANSWERING = """
@@ -125,7 +126,8 @@ def test_copies_cover_eight_l2_sizes_or_the_clock_flushes() -> None:
     l2 = 50 << 20
     assert copies_for(1 << 30, l2, 141 << 30) == 1, "one set is more than eight of them"
     assert copies_for(100 << 20, l2, 141 << 30) * (100 << 20) >= L2_TIMES * l2
-    assert copies_for(4096, l2, 141 << 30) == MAX_COPIES
+    assert copies_for(4096, l2, 141 << 30) == UNROLL, "no number of them would do without a flush"
+    assert copies_for(L2_TIMES * l2 // MAX_COPIES, l2, 141 << 30) == MAX_COPIES
     assert copies_for(100 << 30, l2, 141 << 30) == 1
 
 
@@ -225,7 +227,8 @@ def between_events(log: list[str]) -> list[str]:
 
 def test_a_flush_is_before_the_events_and_never_between(timed: Timed) -> None:
     """triton#8384, tritonbench#519: no flush under graphs, and then a flush that was timed."""
-    log, _ = timed(MAX_COPIES, 4096, GRAPH_COLD)
+    log, times = timed(UNROLL, 4096, GRAPH_COLD)
+    assert times == [pytest.approx(10 / UNROLL)] * 2, "every copy once after a flush, a mean of them"
     assert f"flush {L2_TIMES * L2}" in log
     assert between_events(log) == ["replay", "replay"]
     assert log.index(f"flush {L2_TIMES * L2}") < log.index("record")

@@ -74,6 +74,20 @@ def test_a_case_that_raises_is_a_row_and_not_the_end(fake_device: Make, measure_
     assert {row.point.operation for row in journal.rows if row.status == "ok"} == {"lm_head"}
 
 
+def test_a_device_that_is_lost_ends_the_run_and_resume_leaves_the_point_out(
+    fake_device: Make, measure_all: Run, tmp_path: Path
+) -> None:
+    """An illegal access ends a CUDA context: every later point would fail, and be settled as failed."""
+    with pytest.raises(CalibError, match=r"left the device unusable.*--resume"):
+        measure_all(fake_device(failing={"topk"}, fragile=True), ["topk,lm_head"], folder=tmp_path)
+    _, kept = read_journal(tmp_path / "run.rows.jsonl")
+    (failed,) = [row for row in kept if row.status == "failed"]
+    journal = measure_all(fake_device(), ["topk,lm_head"], folder=tmp_path, resume=True)
+    again = [row for row in journal.rows if row.point.key == failed.point.key]
+    assert again == [failed]
+    assert {row.status for row in journal.rows if row != failed} == {"ok"}
+
+
 def test_rows_that_break_the_roofline_are_rejected(fake_device: Make, measure_all: Run) -> None:
     slow = measure_all(fake_device(scale={"lm_head": 1e4}), ["lm_head"])
     fast = measure_all(fake_device(scale={"lm_head": 1e-3}), ["lm_head"])

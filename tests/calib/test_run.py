@@ -19,7 +19,7 @@ from v4calib.journal import Journal
 
 HAVE_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HAVE_TORCH, reason="torch is not installed: pip install 'v4sim[gpu]'")
-# A GPU image has torch, triton, numpy, scipy, nvidia-ml-py, typer (which brings pydantic) and rich: no more.
+# A GPU image has torch, triton, numpy, scipy, nvidia-ml-py, typer (of late with pydantic) and rich: no more.
 BLOCKED = (
     *("pyarrow", "pandas", "matplotlib", "jinja2", "simpy", "ray", "aiconfigurator_core"),
     *("v4traces.table", "v4sim.config", "v4reports"),

@@ -30,10 +30,12 @@ def attempt(name: str, point: Point, device: str) -> str | None:
         assert isinstance(found, LaunchedOperation)
         case = found.build(point, device, 1, kernels=True)
         case.launch(0)
+        case.close()
         if device == "cuda":
             import torch
 
             torch.cuda.synchronize()
+            torch.cuda.empty_cache()  # the memory is the run's, not this process's
     except Exception as error:  # whatever it is, it is the reason
         text = " ".join(str(error).split())
         return f"does not compile or run: {type(error).__name__}: {text[:300]}"

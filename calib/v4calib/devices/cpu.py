@@ -60,5 +60,8 @@ class CpuDevice(Device):
     def sensors(self) -> Sensors:
         return absent("a CPU")
 
+    def alive(self) -> bool:
+        return True
+
     def close(self) -> None:
         self._ranks.close()

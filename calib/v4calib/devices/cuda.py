@@ -2,7 +2,7 @@
 
 graph/cold   a captured graph runs over all copies of the tensors, which together are more than eight L2
              sizes, so none finds its own bytes; where so many copies cannot be had, a flush of that size
-             runs before each launch, outside the two events.
+             runs before each sample, outside the two events, and the sample goes through the copies once.
 graph/hot    a graph of launches on one copy.
 eager/hot    launches one after another without a graph: what a launch costs shows where the kernel is short.
 
@@ -47,7 +47,7 @@ class CudaClock:
             self._case, self._graphs, self._one_us = case, {}, None
         rotates = case.copies * case.copy_bytes >= L2_TIMES * self._l2_bytes
         if variant.l2 == "cold" and not rotates:
-            launch, launches = self._launch(case, variant, [0])
+            launch, launches = self._launch(case, variant, list(range(case.copies)))
             return [self._between(launch, launches, flush=True) for _ in range(count)]
         order = list(range(case.copies)) if variant.l2 == "cold" else [0]
         order *= self._rounds(case, len(order))
@@ -178,6 +178,13 @@ class CudaDevice(Device):
 
     def sensors(self) -> Sensors:
         return self._nvml()
+
+    def alive(self) -> bool:
+        try:
+            self._torch.cuda.synchronize()
+            return bool(self._torch.ones(1, device="cuda").item() == 1)
+        except Exception:  # torch raises several kinds; any of them is the answer
+            return False
 
     def close(self) -> None:
         self._compiler.close()

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from v4calib.device import Clock, DeviceFacts
 from v4calib.grid import Grid, Point
 from v4calib.roofline import Work
+from v4calib.timing import UNROLL
 
 MAX_COPIES = 64
 L2_TIMES = 8  # distinct bytes between two launches on the same tensors, in L2 sizes
@@ -100,7 +101,10 @@ class LaunchedOperation(MeasuredOperation):
 
 
 def copies_for(footprint_bytes: int, l2_bytes: int, memory_bytes: int) -> int:
-    """Distinct tensor sets that keep the L2 cold by rotation; the clock flushes where these are too few."""
+    """Distinct tensor sets that keep the L2 cold by rotation.
+
+    Where that takes too many, as many as one sample goes through after a flush.
+    """
     wanted = math.ceil(L2_TIMES * l2_bytes / max(footprint_bytes, 1))
     fitting = int(0.4 * memory_bytes / max(footprint_bytes, 1))
-    return max(1, min(wanted, MAX_COPIES, fitting))
+    return wanted if wanted <= min(MAX_COPIES, fitting) else max(1, min(UNROLL, fitting))

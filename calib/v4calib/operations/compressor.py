@@ -93,7 +93,10 @@ class Compressor(LaunchedOperation):
             runs, positions, list(range(len(runs))), shape.ratio, table, page_entries, torch_device
         )
         states = [torch.randn(tokens, shape.state_width, device=torch_device) for _ in range(copies)]
-        rings = torch.randn(len(runs), shape.window, shape.state_width, device=torch_device)
+        rings = [
+            torch.randn(len(runs), shape.window, shape.state_width, device=torch_device)
+            for _ in range(copies)
+        ]
         bias = torch.randn(shape.ratio, shape.series * shape.dim, device=torch_device)
         norm = 0.5 + torch.rand(shape.dim, device=torch_device)
         rope = reference.rope_table(max(longest, tokens) + shape.ratio, 160000.0).to(torch_device)
@@ -102,11 +105,11 @@ class Compressor(LaunchedOperation):
 
         def run(copy: int) -> object:
             if kernels:
-                kernel.compress(states[copy], rings, bias, norm, rope, chunks, cache, shape)
+                kernel.compress(states[copy], rings[copy], bias, norm, rope, chunks, cache, shape)
                 return None
             padded = states[copy]
             if tokens < shape.ratio:
-                padded = torch.cat([padded, rings[0][: shape.ratio - tokens]])
+                padded = torch.cat([padded, rings[copy][0][: shape.ratio - tokens]])
             return reference.compress(padded, bias, norm, rope, shape, 1e-6)
 
         def check() -> str | None:
@@ -116,7 +119,7 @@ class Compressor(LaunchedOperation):
             states_here = torch.randn(count, shape.state_width, device=torch_device)
             table_here = reference.rope_table(count + shape.ratio, 160000.0).to(torch_device)
             here = layouts.PagedCache(data.clone(), fmt, page_entries)
-            kernel.compress(states_here, rings.clone(), bias, norm, table_here, small, here, shape)
+            kernel.compress(states_here, rings[0].clone(), bias, norm, table_here, small, here, shape)
             want = reference.compress(
                 states_here.double().cpu(), bias.cpu(), norm.cpu(), table_here.cpu(), shape, 1e-6
             )

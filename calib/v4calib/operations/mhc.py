@@ -36,7 +36,7 @@ class Mhc(LaunchedOperation):
         )
 
     def footprint_bytes(self, point: Point) -> int:
-        return 3 * point["tokens"] * STREAMS * model(point.model).hidden * 2
+        return self.work(point).read_bytes
 
     def build(self, point: Point, torch_device: str, copies: int, kernels: bool) -> TorchCase:
         import torch
@@ -50,15 +50,15 @@ class Mhc(LaunchedOperation):
             (
                 torch.randn(tokens, STREAMS, hidden, device=torch_device).to(torch.bfloat16),
                 torch.randn(tokens, hidden, device=torch_device).to(torch.bfloat16),
+                torch.randn(MIXES, STREAMS * hidden, device=torch_device) / (STREAMS * hidden) ** 0.5,
             )
             for _ in range(copies)
         ]
-        fn = torch.randn(MIXES, STREAMS * hidden, device=torch_device) / (STREAMS * hidden) ** 0.5
         base = torch.randn(MIXES, device=torch_device)
         scale = torch.rand(3, device=torch_device) + 0.5
 
         def run(copy: int) -> object:
-            x, y = sets[copy]
+            x, y, fn = sets[copy]
             if not kernels:
                 _, post, comb = reference.collapse(
                     x.float(), fn, base, scale, 1e-6, 1e-6, SINKHORN_ITERATIONS
@@ -68,7 +68,7 @@ class Mhc(LaunchedOperation):
             return kernel.expand(x, y, post, comb)
 
         def check() -> str | None:
-            x, y = (t[:4].contiguous() for t in sets[0])
+            x, y, fn = sets[0][0][:4].contiguous(), sets[0][1][:4].contiguous(), sets[0][2]
             _, post, comb = kernel.collapse(x, fn, base, scale)
             got = kernel.expand(x, y, post, comb)
             x64, fn64, base64, scale64 = [t.double().cpu() for t in (x, fn, base, scale)]

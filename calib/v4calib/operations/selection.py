@@ -8,6 +8,8 @@ the kernels' own.
 
 from __future__ import annotations
 
+import math
+
 from v4calib.grid import Grid, Point, token_points
 from v4calib.operations.base import LaunchedOperation, TorchCase
 from v4calib.operations.tensors import filled_cache, sample
@@ -90,9 +92,10 @@ class Gather(LaunchedOperation):
 
     def work(self, point: Point) -> Work:
         entries = point["tokens"] * model(point.model).index_topk
-        stored = min(entries, _REQUESTS * _HISTORY_ENTRIES)  # the histories are shared beyond that
+        history = min(point["tokens"], _REQUESTS) * _HISTORY_ENTRIES
+        distinct = int(history * (1 - math.exp(-entries / history)))  # of random draws
         return Work(
-            read_bytes=stored * ENTRY_BYTES[model(point.model).main_format] + 4 * entries,
+            read_bytes=distinct * ENTRY_BYTES[model(point.model).main_format] + 4 * entries,
             write_bytes=entries * HEAD_DIM * 2,
             fp32_ops=entries * HEAD_DIM * 2,
         )
