@@ -73,6 +73,7 @@ TIERS: dict[str, str] = {
     "computed": "Computed",
 }
 REASONS: dict[str, str] = {
+    "front_end": "Host, before the queue",
     "queue": "Queued behind others",
     "kv": "No KV pages",
     "swa": "No sliding-window slots",

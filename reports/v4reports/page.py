@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from v4reports import numbers
 from v4reports.figures.base import Absent, Chart
 from v4reports.run import Run
-from v4reports.sections.base import sentence
+from v4reports.sections.base import sentence, typeset
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -46,7 +46,7 @@ def head_of(run: Run, chart: Any) -> Head:
     return Head(
         deployment=deployment_name(run),
         facts=facts(run),
-        sentence=run.headline.sentence or f"{deployment_name(run)}: the run states no headline.",
+        sentence=typeset(run.headline.sentence) or f"{deployment_name(run)}: the run states no headline.",
         number=number,
         unit=unit,
         chart=chart,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -9,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,3 +158,22 @@ def test_log_ticks_lie_inside_and_are_enough(low: float, ratio: float) -> None:
     ticks = log_ticks(low, low * ratio)
     assert 2 <= len(ticks) <= 9
     assert all(low * (1 - 1e-6) <= tick <= low * ratio * (1 + 1e-6) for tick in ticks)
+
+
+@pytest.mark.usefixtures("styled")
+def test_waits_begin_with_the_host(runbuilder: ModuleType, tmp_path: Path) -> None:
+    """From sending to reaching the replica is host time: part of the first token's, and of no queue."""
+    run_dir = runbuilder.build(tmp_path / "run")
+    table = pq.read_table(run_dir / "calls.parquet")
+    place = table.schema.names.index("sent_ns")
+    early = pa.array([value - 500_000_000_000 for value in table.column("sent_ns").to_pylist()])
+    waits = [figures.draw("waits", read_run(run_dir))]
+    pq.write_table(table.set_column(place, "sent_ns", early), run_dir / "calls.parquet")
+    result = json.loads((run_dir / "result.json").read_text())
+    result["window"].update(start_s=-1e6, end_s=1e6)
+    (run_dir / "result.json").write_text(json.dumps(result))
+    waits.append(figures.draw("waits", read_run(run_dir)))
+    captions = [chart.caption for chart in waits if isinstance(chart, Chart)]
+    assert len(captions) == 2
+    assert "for the host" not in captions[0]
+    assert captions[1].endswith("the largest part of it for the host, which prepares the prompt.")

@@ -234,7 +234,7 @@ def test_a_long_drain_does_not_squeeze_the_window(page_of: Callable[[Change | No
 def test_sentences_begin_in_upper_case_but_names_stay() -> None:
     assert sentence("give it more memory") == "Give it more memory."
     assert sentence("index_scan: beyond its table.") == "index_scan: beyond its table."
-    assert sentence("24% of prompt tokens") == "24% of prompt tokens."
+    assert sentence("24% of prompt tokens") == "24\u00a0% of prompt tokens."
 
 
 @pytest.mark.parametrize(("form", "key"), [("divided", "itl_ms"), ("burst", "itl_burst_ms")])
@@ -252,11 +252,11 @@ def test_stale_tokens_are_shown_where_there_are_any(
     htmlpage: ModuleType, page_of: Callable[[Change | None], Any]
 ) -> None:
     caption = "Hits against an infinite cache, steady window"
-    assert not [name for name in htmlpage.table_rows(page_of(None), caption) if name.startswith("Stale")]
+    assert not [name for name in htmlpage.table_rows(page_of(None), caption) if name.startswith("Equal, but")]
     page = page_of(
         lambda result: result["steady"]["hit"].update(stale_tokens=41_200, stale_served_tokens=1_200)
     )
     rows = htmlpage.table_rows(page, caption)
-    name = next(name for name in rows if name.startswith("Stale"))
+    name = next(name for name in rows if name.startswith("Equal, but"))
     assert rows[name] == ["41.2 k"]
-    assert "1.20 k of them were served all the same" in page.text().replace("\u00a0", " ")
+    assert "1.20 k were served, as cache.identity decides" in page.text().replace("\u00a0", " ")

@@ -50,7 +50,7 @@ def draw(run: Run) -> Chart | Absent:
         ends.append(float(fullest[-1]))
         peak_rank = int(np.argmax(share.max(axis=1)))
         words.append(
-            f"{label(POOLS, name)}: at most {numbers.percent(float(share.max()))} (rank {peak_rank}), "
+            f"{label(POOLS, name)}: peak {numbers.percent(float(share.max()))} (rank {peak_rank}), "
             f"mean {mean_in(share)}"
         )
     cached = shares.get("kv_resident")

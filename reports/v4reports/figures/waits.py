@@ -1,7 +1,8 @@
 """Mean time to first token, split into what the call waited for: the first place to look for a limit.
 
-Waits are the engine's own records per call; the rest of the time from sending to the first token is
-prefill, transfer and the steps in between, shown as one.
+Before the engine has a call, the host prepares its prompt. Then waits are the engine's own records per call;
+the rest of the time from sending to the first token is prefill, transfer and the steps in between, shown
+as one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from v4reports.run import Run
 
 SLUG = "waits"
 TITLE = "What a call waits for before its first token"
+HOST = ("host", C.accent)
 WAITS = (
     ("wait_queue_ns", "queue", C.s2),
     ("wait_kv_ns", "KV pages", C.s1),
@@ -24,15 +26,29 @@ WAITS = (
     ("wait_slots_ns", "slots", C.s6),
     ("wait_budget_ns", "budget", C.s4),
 )
+# The kinds as a sentence calls them.
+LARGEST = {
+    "host": "for the host, which prepares the prompt",
+    "queue": "in the queue behind other calls",
+    "KV pages": "for KV pages",
+    "window": "for sliding-window slots",
+    "slots": "for a request slot",
+    "budget": "for the prefill budget of a step",
+}
 REST = ("prefill and steps", C.s5)
 
 
 def draw(run: Run) -> Chart | Absent:
-    found = run.calls.get("sent_ns", "first_token_ns", *(name for name, _, _ in WAITS)) if run.calls else None
-    classes = run.calls.classes() if run.calls else None
+    if run.calls is None:
+        return Absent(SLUG, TITLE, "The run has no calls.parquet with the waits of each call.")
+    end = "first_seen_ns" if "first_seen_ns" in run.calls.columns else "first_token_ns"
+    found = run.calls.get("sent_ns", "queued_ns", end, *(name for name, _, _ in WAITS))
+    classes = run.calls.classes()
     if found is None or classes is None:
         return Absent(SLUG, TITLE, "The run has no calls.parquet with the waits of each call.")
-    (sent, first, *waits), (class_of, class_names) = found, classes
+    (sent, queued, first, *in_engine), (class_of, class_names) = found, classes
+    waits = [queued - sent, *in_engine]
+    kinds = (HOST, *((text, colour) for _, text, colour in WAITS))
     inside = np.isfinite(first)
     if run.window_s is not None:
         inside &= (sent >= run.window_s[0]) & (sent < run.window_s[1])
@@ -52,7 +68,7 @@ def draw(run: Run) -> Chart | Absent:
         Bar(
             label(EVENT_CLASSES, name),
             (
-                *((part * factor, colour) for part, (_, _, colour) in zip(parts, WAITS, strict=True)),
+                *((part * factor, colour) for part, (_, colour) in zip(parts, kinds, strict=True)),
                 (rest * factor, REST[1]),
             ),
             numbers.seconds_like(sum(parts) + rest, longest),
@@ -60,19 +76,15 @@ def draw(run: Run) -> Chart | Absent:
         )
         for name, (count, parts, rest) in means.items()
     ]
-    present = [
-        (text, colour)
-        for i, (_, text, colour) in enumerate(WAITS)
-        if any(parts[i] > 0 for _, parts, _ in means.values())
-    ]
+    present = [kind for i, kind in enumerate(kinds) if any(parts[i] > 0 for _, parts, _ in means.values())]
     ticks = [(tick, f"{tick:g} {unit}") for tick in nice_ticks(longest * factor, at_most=4)]
     canvas = draw_bars(bars, ticks=ticks, left=136, key=(*present, REST))
     words = "; ".join(f"{bar.label}: {bar.value}" for bar in bars)
     _, of_all, rest = means["all"]
     waited = sum(of_all)
     share = numbers.percent(waited / (waited + rest)) if waited + rest > 0 else numbers.UNKNOWN
-    largest = WAITS[int(np.argmax(of_all))][1]
+    largest = LARGEST[kinds[int(np.argmax(of_all))][0]]
     caption = f"Mean per call of the steady window. Waiting is {share} of the time to first token" + (
-        f"; the largest part of it is {largest}." if waited > 0 else "."
+        f", the largest part of it {largest}." if waited > 0 else "."
     )
     return Chart(SLUG, TITLE, caption, canvas.svg(slug=SLUG, title=TITLE, description=words))

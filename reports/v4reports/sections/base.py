@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from v4reports.numbers import GAP
 from v4reports.run import Run
 from v4reports.tables import Table
 
@@ -35,7 +37,12 @@ SectionFunction = Callable[[Run], Section | None]
 
 def sentence(text: str) -> str:
     """Upper case at the start unless a name stands there, a full stop at the end; the rest as it is."""
-    text = text.strip()
+    text = typeset(text)
     first = text.partition(" ")[0]
     start = text[:1].upper() if first.isalpha() else text[:1]
     return start + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def typeset(text: str) -> str:
+    """Words of a run as this page sets its own: a number and its per cent sign stay together, apart."""
+    return re.sub(r"(?<=\d) ?%", f"{GAP}%", text.strip())

@@ -50,10 +50,10 @@ def loss_table(run: Run) -> Table:
                 "tokens; the KV was there, its sliding window was not",
             ),
             (
-                "Stale",
+                "Equal, but of another state",
                 numbers.scaled(hit("stale_tokens") or None),
-                "tokens that are equal, but of another state by the ids of the trace; "
-                f"{numbers.scaled(hit('stale_served_tokens'))} of them were served all the same",
+                "tokens whose snapshot, tool schema, system prompt or environment has changed, as the trace "
+                f"says; {numbers.scaled(hit('stale_served_tokens'))} were served, as cache.identity decides",
             ),
             (
                 "Computed again",

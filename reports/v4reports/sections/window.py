@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from v4reports import numbers
 from v4reports.run import Dist, Metrics, Run
-from v4reports.sections.base import Section
+from v4reports.sections.base import Section, typeset
 from v4reports.tables import Cell, Column, Table, row, text_columns
 
 
@@ -81,4 +81,4 @@ def _lead(run: Run) -> str:
     start, end = run.window_s
     first, last = numbers.seconds_like(start, end), numbers.seconds_like(end, end)
     text = f"The window runs from {first} to {last} of simulated time"
-    return text + (f": {run.window_rule}." if run.window_rule else ".")
+    return text + (f": {typeset(run.window_rule)}." if run.window_rule else ".")

@@ -207,7 +207,7 @@ def _assumptions(run: _Run, steady: Window) -> Sequence[str]:
             f"Shared prefixes may be up to {metadata.prefix_error_tokens} tokens longer than the trace says."
         )
     if metadata.token_scale == 1.0 and metadata.tokenizer not in ("deepseek-v4", "unknown"):
-        said.append(f"Token counts are those of {metadata.tokenizer}; the model's own may differ.")
+        said.append(f"Tokens were counted by another tokenizer ({metadata.tokenizer}).")
     if (run.trace.shared_output_tokens > 0).any():
         said.append("Outputs that return in the next prompt count as reusable, but are not in the hit bound.")
     if not (run.trace.success >= 0).any():
