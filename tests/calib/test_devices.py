@@ -13,11 +13,13 @@ import pytest
 from v4calib.device import EAGER_COLD, EAGER_HOT, GRAPH_COLD, GRAPH_HOT, Variant
 from v4calib.devices import gpu_of, refuse_slice, refuse_toolchain
 from v4calib.devices.compiler import Compiler
-from v4calib.devices.cuda import CudaClock
+from v4calib.devices.cuda import CudaClock, CudaDevice
 from v4calib.errors import CalibError
-from v4calib.grid import Point
+from v4calib.grid import Point, grid
+from v4calib.operations import OPERATIONS
 from v4calib.operations.base import L2_TIMES, MAX_COPIES, copies_for
 from v4calib.operations.links import BesideCompute
+from v4calib.operations.topk import TopK
 from v4calib.provenance import commit_of
 from v4calib.timing import UNROLL
 
@@ -266,6 +268,95 @@ def test_a_long_launch_is_not_repeated_for_one_sample(monkeypatch: pytest.Monkey
     CudaClock(L2).sample_us(Case(torch, 2, 8 * L2), GRAPH_COLD, 1)
     captured = [entry for entry in torch.log if entry.startswith("captured")]
     assert captured == ["captured 0", "captured 1"], "each copy once"
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CudaDevice]:
+    """A device whose torch is made up: a whole H200 with 100 GB free."""
+
+    def make(name: str = "NVIDIA H200", cached: int = 0) -> CudaDevice:
+        torch = FakeTorch()
+        properties = types.SimpleNamespace(
+            major=9,
+            minor=0,
+            total_memory=141 << 30,
+            L2_cache_size=60 << 20,
+            multi_processor_count=132,
+            uuid="4",
+        )
+        for attribute, value in {
+            "is_available": lambda: True,
+            "get_device_properties": lambda i: properties,
+            "get_device_name": lambda i: name,
+            "device_count": lambda: 1,
+            "mem_get_info": lambda: (100 << 30, 141 << 30),
+            "memory_reserved": lambda: cached,
+            "memory_allocated": lambda: 0,
+            "empty_cache": lambda: torch.log.append("emptied"),
+        }.items():
+            setattr(torch.cuda, attribute, value)
+        torch.version = types.SimpleNamespace(cuda="13.0")  # type: ignore[attr-defined]  # a made-up module
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        return CudaDevice(None, {"triton": "3.6.0"}, 10.0)
+
+    return make
+
+
+def test_facts_of_a_device(cuda: Callable[..., CudaDevice]) -> None:
+    device = cuda()
+    try:
+        facts = device.facts
+        assert (facts.gpu, facts.arch, facts.sms, facts.l2_bytes) == ("h200", 90, 132, 60 << 20)
+        assert facts.libraries == {"triton": "3.6.0", "cuda": "13.0"}
+        assert not device.alive(), "this torch answers nothing"
+    finally:
+        device.close()
+    with pytest.raises(CalibError, match="slice of a GPU"):
+        cuda("NVIDIA H200 MIG 1g.18gb")
+
+
+def test_a_case_is_built_with_the_memory_that_there_is(
+    cuda: Callable[..., CudaDevice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that torch keeps of earlier cases counts as free, and is given back where it is needed."""
+    built: list[int] = []
+
+    def build(self: TopK, point: Point, where: str, copies: int, kernels: bool) -> str:
+        built.append(copies)
+        assert (where, kernels) == ("cuda", True)
+        return "case"
+
+    monkeypatch.setattr(TopK, "build", build)
+    device, operation = cuda(cached=20 << 30), TopK()
+    try:
+        device.case(operation, POINT)
+        monkeypatch.setattr(TopK, "footprint_bytes", lambda self, point: 60 << 30)
+        device.case(operation, POINT)
+    finally:
+        device.close()
+    assert built == [UNROLL, 1]
+    assert device._torch.log.count("emptied") == 1
+
+
+def test_variants_of_operations(cuda: Callable[..., CudaDevice]) -> None:
+    device = cuda()
+    try:
+        shown = {
+            name: [
+                v.label
+                for v in device.variants(OPERATIONS[name], OPERATIONS[name].points("v4-flash", axes)[0])
+            ]
+            for axes in (grid("quick"),)
+            for name in ("topk", "host_link", "collective", "copy")
+        }
+    finally:
+        device.close()
+    assert shown == {
+        "topk": ["graph/cold", "graph/hot", "eager/hot"],
+        "host_link": ["eager/cold"],
+        "collective": ["graph/hot", "eager/hot"],
+        "copy": ["graph/cold"],
+    }
 
 
 def test_no_commit_outside_a_checkout(tmp_path: Path) -> None:
