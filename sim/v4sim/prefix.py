@@ -90,6 +90,20 @@ class PrefixIndex:
         # Group prefixes are one text however often a session is replayed.
         return above if above < 0 or above >= self._num_rows else above + copy * self.stride
 
+    def common(self, uid: int, other: int) -> int:
+        """Leading tokens that two contents share, in whole pages; no bound on their lengths."""
+        caps: dict[int, int] = {}
+        cap = 1 << 62
+        while uid != NO_PARENT:
+            caps[uid] = cap
+            cap, uid = self.start(uid), self.parent(uid)
+        cap = 1 << 62
+        while other != NO_PARENT:
+            if other in caps:
+                return min(cap, caps[other])
+            cap, other = self.start(other), self.parent(other)
+        return 0
+
     def segments(self, uid: int, begin: int, upto: int) -> list[tuple[int, int]]:
         """(owner, end) of the spans of this content that reach into [begin, upto), first to last."""
         found = []

@@ -1,16 +1,17 @@
 """SGLang's rules for one DP rank: prefill first, admission by estimate, retraction.
 
-After SGLang 0.5.15 (`managers/scheduler.py`, `schedule_policy.py`, `mem_cache/prefill_budget.py`,
+After SGLang 0.5.23 (`managers/scheduler.py`, `schedule_policy.py`, `mem_cache/prefill_budget.py`,
 `new_token_ratio_tracker.py`), as restated in DECISIONS.md. Modelled: chunked prefill with one chunk
 in progress per rank, page-rounded budgets, the new-token-ratio estimate and its decay, the sliding
 window's own budget, fcfs and longest-prefix-match order, mixed chunks, the prefill-decode interval,
 retraction (fewest generated, then longest prompt) to the end of the queue.
 
-Left out: LoRA, grammar, in-batch prefix deferral, priority preemption of running requests.
+Left out: LoRA, grammar, priority preemption of running requests.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from v4sim.engine.base import ENDLESS, Chunk
@@ -20,6 +21,7 @@ from v4sim.engine.late import known_tokens
 from v4sim.engine.rank import DECODE_WINDOW_PAGES, Rank
 
 REFRESH_PASSES = 32
+SHARED_TOKENS = 32
 QUEUE_LIMIT = 128  # of waiting calls whose prefixes are refreshed, and above which lpm falls back to fcfs
 
 
@@ -84,16 +86,17 @@ class SGLangRules:
         if memory.pause > 0:  # on every rank, whatever it has: ranks keep one cadence
             memory.pause -= 1
             memory.quiet_steps = 1
+            memory.waited = False
             return []
         if not rank.waiting and not rank.prefilling:
             return []
-        self._refresh(rank, memory, visible_ns)
+        queue = self._queue(rank, memory, now_ns, visible_ns)
         budget = Budget(self, rank, memory.ratio.value)
         chunks: list[Chunk] = []
         if rank.prefilling:
             self._continue(rank, rank.prefilling[0], budget, chunks)
-        if rank.waiting and budget.open:
-            self._admit(rank, budget, chunks, now_ns, visible_ns)
+        if queue and budget.open:
+            self._admit(rank, budget, chunks, now_ns, queue)
         if chunks:
             rank.allocate(sum([chunk.new_tokens for chunk in chunks]), len(chunks))
         memory.waited = bool(rank.waiting) and self._may_enter(rank)
@@ -136,19 +139,27 @@ class SGLangRules:
         steps = max(0, min((call.prefill_left - new - 1) // new, room // new))
         return min(steps, self._passes_left(memory)) if memory.waited else steps
 
-    def _refresh(self, rank: Rank, memory: Memory, visible_ns: int) -> None:
-        """Every so many passes what calls wait for is used, the head's last, so that it is evicted last."""
+    def _queue(self, rank: Rank, memory: Memory, now_ns: int, visible_ns: int) -> list[Call]:
+        """Who may be admitted, in order. Every so many passes what they wait for is used, the head's last.
+
+        So it is evicted last. Longest-prefix-match uses it in every pass.
+        """
         if memory.waited:
             memory.passes += max(0, rank.steps - memory.steps - 1)  # in which this was not asked
         memory.steps = rank.steps
-        if self.schedule_policy != "fcfs" or not rank.waiting or not self._may_enter(rank):
-            return
-        queue = self._ordered(rank, visible_ns)
-        if queue:
+        queue = [call for call in rank.waiting if call.queued_ns <= visible_ns]
+        if not queue:
+            return queue
+        if not self._may_enter(rank):
+            rank.block(queue[0], "slots", now_ns)
+            return []
+        self._sort(rank, queue, visible_ns)
+        if self.schedule_policy == "fcfs":
             if memory.passes % REFRESH_PASSES == 0:
                 for call in reversed(queue[:QUEUE_LIMIT]):
                     rank.owner.look_up(call.uid, call.prefill_target)
             memory.passes += 1
+        return queue
 
     def _passes_left(self, memory: Memory) -> int:
         """Passes until the next one that refreshes."""
@@ -165,10 +176,10 @@ class SGLangRules:
         """A truncated chunk ends on a page boundary."""
         return (past + take) // self.page_tokens * self.page_tokens - past
 
-    def _admit(self, rank: Rank, budget: Budget, chunks: list[Chunk], now_ns: int, visible_ns: int) -> None:
+    def _admit(self, rank: Rank, budget: Budget, chunks: list[Chunk], now_ns: int, queue: list[Call]) -> None:
         owner = rank.owner
         spent = False  # by whom this pass admitted: nobody else is looked at
-        for call in self._ordered(rank, visible_ns):
+        for call in queue:
             if self.prefill_max_requests is not None and len(chunks) >= self.prefill_max_requests:
                 rank.block(call, "budget", now_ns)
                 return
@@ -222,15 +233,33 @@ class SGLangRules:
                 return
             spent = budget.total() <= 0
 
-    def _ordered(self, rank: Rank, visible_ns: int) -> list[Call]:
-        """The visible part of the queue in policy order."""
-        queue = [call for call in rank.waiting if call.queued_ns <= visible_ns]
+    def _sort(self, rank: Rank, queue: list[Call], visible_ns: int) -> None:
+        """Policy order; a policy that reorders leaves the queue as it is then."""
         if any(call.priority for call in queue):
             queue.sort(key=lambda call: -call.priority)
-        if self.schedule_policy == "lpm" and len(queue) <= QUEUE_LIMIT:
-            owner = rank.owner
-            queue.sort(key=lambda call: -owner.look_up(call.uid, call.prefill_target - 1).tokens)
-        return queue
+        if self.schedule_policy == "lpm" and len(queue) <= QUEUE_LIMIT and rank.owner.enabled:
+            self._longest_match_first(rank, queue)
+        if self.reorders:
+            rank.waiting = deque([*queue, *[call for call in rank.waiting if call.queued_ns > visible_ns]])
+
+    def _longest_match_first(self, rank: Rank, queue: list[Call]) -> None:
+        """Who would compute what an earlier one computes as well comes last: it will hit that instead."""
+        keys: dict[int, int] = {}
+        cold: list[Call] = []
+        for call in queue:
+            matched = rank.owner.look_up(call.uid, call.prefill_target).tokens
+            keys[call.index] = -min(matched, call.prefill_target - 1)
+            if matched <= SHARED_TOKENS:
+                if any(self._share(rank, call, other) for other in cold):
+                    keys[call.index] = 1
+                else:
+                    cold.append(call)
+        queue.sort(key=lambda call: keys[call.index])
+
+    def _share(self, rank: Rank, call: Call, other: Call) -> bool:
+        """Of two cold calls with a common beginning the second waits for the first to publish it."""
+        common = rank.owner.tree.prefixes.common(call.uid, other.uid)
+        return min(common, call.prefill_target, other.prefill_target) >= SHARED_TOKENS
 
     def _announced(self, call: Call) -> int:
         """Output tokens that admission reserves for: what the client asked for, clipped."""

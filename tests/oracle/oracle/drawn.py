@@ -55,6 +55,8 @@ def _script(draw: st.DrawFn, engine: str) -> Drawn:
     options = draw(OPTIONS[engine]())
     if draw(st.integers(0, 6)) == 0:
         calls = tuple(_with_priority(call, draw(st.sampled_from([0, 0, 1, 2]))) for call in calls)
+        if engine == "sglang":
+            options["priority"] = True
     # The longest call fits, with what drafts ask for beyond it; beside it, little or much.
     most = max(call.prompt + call.limit for call in calls) + 4 * (1 + options.get("draft_tokens", 0))
     most += draw(st.sampled_from([0, 16, 48, 120, 300, 2_000, 20_000]))
@@ -133,4 +135,30 @@ def _vllm(draw: st.DrawFn) -> dict[str, Any]:
     return options
 
 
-OPTIONS = {"vllm": _vllm}
+@st.composite
+def _sglang(draw: st.DrawFn) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "page_tokens": PAGE,
+        "window_tokens": PAGE // 2,
+        "swa_tokens": 64 * 1024,
+        "slots": draw(st.sampled_from([1, 2, 4, 32])),
+        "chunk_tokens": draw(st.sampled_from([None, 16, 48, 64, 128, 512])),
+        "max_prefill_tokens": draw(st.sampled_from([64, 1024])),
+        "clip_max_new_tokens": draw(st.sampled_from([32, 256])),
+        "conservativeness": draw(st.sampled_from([0.0, 0.3, 1.0])),
+        "overlap": draw(st.booleans()),
+    }
+    rare = {
+        "mixed_chunk": st.just(True),
+        "prefill_decode_interval": st.sampled_from([1, 3]),
+        "prefill_max_requests": st.sampled_from([1, 2]),
+        "schedule_policy": st.just("lpm"),
+        "prefix_cache": st.just(False),
+    }
+    for (key, values), odds in zip(rare.items(), (6, 6, 8, 8, 10), strict=True):
+        if draw(st.integers(1, odds)) == 1:
+            options[key] = draw(values)
+    return options
+
+
+OPTIONS = {"vllm": _vllm, "sglang": _sglang}

@@ -43,6 +43,7 @@ class WatchedRank(Rank):
     def __init__(self, owner: CacheOwner, *, keeps_windows: bool) -> None:
         super().__init__(0, 0, owner, keeps_windows=keeps_windows)
         self.out: list[int] = []
+        self.given_up: list[tuple[int, int, int]] = []  # when, who, room left
         self.entered: list[list[int]] = []
 
     def try_admit(self, call: Call, hit: Hit, new_tokens: int, now_ns: int, **how: Any) -> str | None:
@@ -61,11 +62,11 @@ class WatchedRank(Rank):
 
     def abort(self, call: Call, lookahead_tokens: int) -> None:
         super().abort(call, lookahead_tokens)
-        self.out.append(-1 - call.index)
+        self.given_up.append((self.choice_ns, call.index, self.owner.kv_available))
 
     def drop_head(self, outcome: str, now_ns: int) -> Call:
         call = super().drop_head(outcome, now_ns)
-        self.out.append(-1 - call.index)
+        self.given_up.append((now_ns, call.index, self.owner.kv_available))
         return call
 
 
@@ -240,17 +241,15 @@ class World:
     def _flush_evicted(self) -> None:
         """A choice that only cost calls their places stands alone as well."""
         rank = self.rank
-        if out := [number for number in rank.out if number >= 0]:
-            self.log.append([int(self.env.now) // TICK_NS, [], self.replica.room, [], out])
-            rank.out = [number for number in rank.out if number < 0]
+        if rank.out:
+            self.log.append([int(self.env.now) // TICK_NS, [], self.replica.room, [], rank.out])
+            rank.out = []
 
     def _flush(self) -> None:
         """What was given up between steps stands alone."""
-        rank = self.rank
-        gone = [number for number in rank.out if number < 0]
-        if gone:
-            self.log.append([int(self.env.now) // TICK_NS, [], rank.owner.kv_available, [], gone])
-            rank.out = [number for number in rank.out if number >= 0]
+        for at_ns, number, room in self.rank.given_up:
+            self.log.append([at_ns // TICK_NS, [], room, [], [-1 - number]])
+        self.rank.given_up.clear()
 
 
 _ARRIVAL = 2.5  # after every STEP_END of that instant, before DECIDE

@@ -209,9 +209,9 @@ class Loop(Scheduler):
                 self._arrive(now)
                 self.last_batch = None
                 batch = self._choose(now)
-            paused = self._prefill_decode_interval_remaining
-            while batch is None and paused:  # the interval counts rounds, and these take no time
-                paused = self._prefill_decode_interval_remaining
+            rounds = self.prefill_decode_interval  # it counts rounds, and these take no time
+            while batch is None and rounds and (self.chunked_req or self.waiting_queue):
+                rounds -= 1
                 batch = self._choose(now)
             if batch is None:
                 self.new_token_ratio_tracker.reset()
