@@ -112,6 +112,7 @@ def check_target(out_dir: Path, force: bool) -> None:
     if out_dir.is_symlink() or (out_dir.exists() and not out_dir.is_dir()):
         raise RunError(f"{out_dir} is not a directory; name a directory that does not exist yet with -o.")
     if not out_dir.exists():
+        _must_be_makeable(out_dir)
         return
     held = sorted(entry.name for entry in out_dir.iterdir())
     foreign = [name for name in held if name not in REPLACEABLE]
@@ -125,6 +126,13 @@ def check_target(out_dir: Path, force: bool) -> None:
             f"{out_dir} is not replaced, because it is not a run directory ({why}); --force replaces "
             "run directories only. Name another directory with -o."
         )
+
+
+def _must_be_makeable(out_dir: Path) -> None:
+    above = next(folder for folder in out_dir.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        why = "is not a directory" if not above.is_dir() else "may not be written"
+        raise RunError(f"{out_dir} cannot be made: {above} {why}. Name another directory with -o.")
 
 
 @contextmanager

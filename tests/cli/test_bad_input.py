@@ -272,3 +272,33 @@ def test_absurd_times_are_an_error_and_no_overflow(
     other = tmp_path / "slow.json"
     other.write_text(dump_profile(replace(profile, operations=slow)))
     assert says in refused(small_trace, "-p", str(other), *flags)
+
+
+def test_the_program_alone_shows_what_it_can_do(v4sim: Run) -> None:
+    outcome = v4sim()
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith("Usage: v4sim")
+    assert "\n  replay " in outcome.err, "a list, one command a line"
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["-d", ""], "no deployment preset ''"),
+        (["-p", ""], "no profile ''"),
+        (["--set", "engine=1"], "'engine' (--set engine=1) is a section, not a key: set one of engine.kind"),
+        (["--seed", "-1"], "--seed"),
+    ],
+)
+def test_an_empty_name_or_a_section_is_no_default(
+    refused: Run, small_trace: Path, flags: list[str], says: str
+) -> None:
+    assert says in refused(small_trace, *flags)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_simulation(v4sim: Run, small_trace: Path) -> None:
+    outcome = v4sim("replay", small_trace, "-o", small_trace / "run")
+    assert outcome.code == 2
+    assert "small.parquet is not a directory" in outcome.complaint
+    assert "simulating" not in outcome.err

@@ -59,8 +59,10 @@ def observe(
     table = read_table(trace)
     log = read_logs(logs, log_format)
     joined = join(table, log.seen)
-    deployed = config.resolve(config.load(deployment or config.DEFAULT_PRESET, settings or []))
-    measured = load_profile(profile or deployed.hardware.gpu)
+    deployed = config.resolve(
+        config.load(config.DEFAULT_PRESET if deployment is None else deployment, settings or [])
+    )
+    measured = load_profile(deployed.hardware.gpu if profile is None else profile)
     if deployment is None:
         talk.say(f"default deployment: {deployed.name}")
     talk.say(

@@ -32,9 +32,11 @@ def prepare(
 
     workload = arguments.workload(sessions, arrivals, window)
     table = read_table(trace)
-    deployed = config.resolve(config.load(deployment or config.DEFAULT_PRESET, settings or []))
+    deployed = config.resolve(
+        config.load(config.DEFAULT_PRESET if deployment is None else deployment, settings or [])
+    )
     model = spec(deployed.model.name)
-    measured = load_profile(profile or deployed.hardware.gpu)
+    measured = load_profile(deployed.hardware.gpu if profile is None else profile)
     compile_cost(measured, deployed, model)
     workload, notes = workload.settled(table, deployed.num_ranks)
     for given, assumed in (

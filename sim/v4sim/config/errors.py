@@ -71,6 +71,9 @@ def unknown_key(key: str, where: str) -> ConfigError:
     keys = legal_keys()
     sections = list(Deployment.model_fields)
     if "." not in key:
+        own = [k for k in keys if k.startswith(key + ".")]
+        if own:
+            return ConfigError(f"{key!r} ({where}) is a section, not a key: set one of {', '.join(own)}.")
         near = difflib.get_close_matches(key, sections, 1, 0.5)
         hint = f"The nearest is {near[0]!r}" if near else f"There are {', '.join(sections)}"
         by_leaf = [k for k in keys if k.rsplit(".", 1)[-1] == key]

@@ -53,6 +53,9 @@ def run_command(
     except V4Error as error:
         return fail(str(error), BAD_INPUT)
     except typer.TyperException as error:
+        if _is_help(error):  # a program or group of commands that was named alone
+            print(error.format_message(), file=sys.stderr)
+            return BAD_INPUT
         return fail(_usage(error, program), BAD_INPUT)
     except (BrokenPipeError, SystemExit):
         # The reader of stdout went away (`v4sim presets | head -1`, which typer may make an exit): nobody is
@@ -65,6 +68,11 @@ def run_command(
         return fail(STOPPED, INTERRUPTED)
     except _Terminated:
         return fail(STOPPED, TERMINATED)
+
+
+def _is_help(error: typer.TyperException) -> bool:
+    context = getattr(error, "ctx", None)
+    return context is not None and error.format_message() == context.get_help()
 
 
 def _usage(error: typer.TyperException, program: str) -> str:
