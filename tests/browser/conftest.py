@@ -49,7 +49,7 @@ def browser(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """HTML files by name: a full run, a run of many ranks with long names, a bare one, a comparison."""
+    """HTML files: a full run, one of many ranks with long names, a bare one, a comparison, a backtest."""
     load(HERE.parent / "reports" / "rundraw.py")
     builder = load(HERE.parent / "reports" / "runbuilder.py")
     root = tmp_path_factory.mktemp("runs")
@@ -72,4 +72,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "wide": v4reports.render(wide),
         "bare": v4reports.render(bare),
         "compare": v4reports.compare(full, wide),
+        "backtest": v4reports.backtest(
+            load(HERE.parent / "reports" / "backtestdoc.py").many(), root / "backtest.html"
+        ),
     }

@@ -41,6 +41,11 @@ class Backtest:
 
 
 def as_json(backtest: Backtest) -> str:
+    return json.dumps(as_data(backtest), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def as_data(backtest: Backtest) -> dict[str, Any]:
+    """The document as plain data."""
     document = {
         "schema_version": SCHEMA_VERSION,
         "targets_file": backtest.file.name,
@@ -53,13 +58,17 @@ def as_json(backtest: Backtest) -> str:
             for name, r in sorted(backtest.replayed.items())
         },
     }
-    return json.dumps(_rounded(document), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    found: dict[str, Any] = _rounded(document)
+    return found
 
 
 def _row(row: Row, intervals: Mapping[tuple[str, str], Interval]) -> dict[str, Any]:
     metric = row.metric
     found: dict[str, Any] = {
         "target": row.target.id,
+        "engine": row.target.engine_kind,
+        "gpu": row.target.gpu,
+        "model": row.target.model,
         "metric": metric.name,
         "stat": metric.stat,
         "at": metric.at,

@@ -1,4 +1,4 @@
-"""`v4sim backtest`: predictions against published measurements, as a summary, JSON and a table."""
+"""`v4sim backtest`: predictions against published measurements, as a summary, JSON, a table and a page."""
 
 from __future__ import annotations
 
@@ -36,13 +36,16 @@ def backtest(
     table: Annotated[
         Path | None, typer.Option("--table", metavar="FILE", help="Write the table as Markdown.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write everything as an HTML page.")
+    ] = None,
     notes: Annotated[
         Path | None, typer.Option("--notes", metavar="FILE", help="Findings to put into the table.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
 ) -> int:
     """Predict published measurements and say how far off the predictions are."""
-    from v4sim.backtest.document import as_json, as_markdown
+    from v4sim.backtest.document import as_data, as_json, as_markdown
     from v4sim.backtest.run import backtest as run
     from v4sim.backtest.schema import read_targets
     from v4sim.errors import ConfigError
@@ -50,7 +53,7 @@ def backtest(
 
     file = read_targets(targets)
     stdout = json_file is not None and str(json_file) == "-"
-    files = [path for path in (None if stdout else json_file, table) if path is not None]
+    files = [path for path in (None if stdout else json_file, table, report) if path is not None]
     for path in files:
         if path.exists() and not force:
             raise ConfigError(f"{path} exists and is not overwritten without --force. Name another file.")
@@ -61,9 +64,14 @@ def backtest(
 
     found = run(file, only=only or (), seeds=seeds, draws=draws, started=started)
     for path in files:
-        content = as_markdown(found, written_notes) if path == table else as_json(found)
-        with whole_file(path, force=force) as partial:
-            partial.write_text(content, encoding="utf-8")
+        if path == report:
+            import v4reports
+
+            v4reports.backtest(as_data(found), path, force)
+        else:
+            content = as_markdown(found, written_notes) if path == table else as_json(found)
+            with whole_file(path, force=force) as partial:
+                partial.write_text(content, encoding="utf-8")
         talk.wrote(path)
     print(as_json(found) if stdout else words(found), end="" if stdout else "\n")
     return 0 if found.replayed else 1
