@@ -19,12 +19,18 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
-import numpy as np
-
 from v4sim import streams
+from v4sim.backtest.lengths import (
+    OUTPUTS,
+    PROMPTS,
+    STANDARD,
+    are_drawn,
+    client_lengths,
+    lengths_of,
+    lognormal,
+)
 from v4sim.backtest.schema import Target, WorkloadRecord
 from v4sim.errors import ConfigError
 from v4sim.workload import WorkloadOptions
@@ -33,12 +39,8 @@ from v4traces import CallRow, TraceMetadata, TraceTable, TraceWriter
 MAX_REQUESTS = 768
 MAX_AGENT_REQUESTS = 400
 DEFAULT_SINGLE_REPEATS = 3
-_ISL, _OSL = 1, 2  # streams of this module, under streams.WORKLOAD
-_UNIFORM = re.compile(r"uniform\[\s*(\d+)\s*,\s*(\d+)\s*\]")
-_FIXED = re.compile(r"(?:fixed)?\[?\s*(\d+)\s*\]?|fixed")
 _REPETITIONS = re.compile(r"(\d+) repetitions?")
 _POOLED = re.compile(r"turns (\d+)-(\d+) of (\d+) sessions?")
-_CLIENT, _CLIENT_SEED = "bench_serving", 42
 _POINT_KEYS = {
     "context_tokens": "isl",
     "context_tokens_nominal": "isl",
@@ -48,7 +50,6 @@ _POINT_KEYS = {
     "num_requests": "num_requests",
     "request_rate": "request_rate",
 }
-_STANDARD = NormalDist()
 # An agent session starts with this share of its final prompt (tools, instructions, first files).
 _FIRST_PROMPT_SHARE = 0.25
 
@@ -117,7 +118,14 @@ def _closed(work: WorkloadRecord, max_context: int, seed: int) -> Load:
     rows, cut = _independent(work, wanted, max_context, seed, notes)
     options = WorkloadOptions(sessions=concurrency)
     return _load(
-        rows, options, work, notes, repetitions=repetitions, together=together, cut=cut, random=_drawn(work)
+        rows,
+        options,
+        work,
+        notes,
+        repetitions=repetitions,
+        together=together,
+        cut=cut,
+        random=are_drawn(work),
     )
 
 
@@ -139,7 +147,7 @@ def _single(work: WorkloadRecord, max_context: int, seed: int) -> Load:
     notes: list[str] = []
     count = min(work.num_requests or DEFAULT_SINGLE_REPEATS, DEFAULT_SINGLE_REPEATS)
     rows, _ = _independent(work, count, max_context, seed, notes)
-    return _load(rows, WorkloadOptions(sessions=1), work, notes, random=_drawn(work))
+    return _load(rows, WorkloadOptions(sessions=1), work, notes, random=are_drawn(work))
 
 
 def _warm(work: WorkloadRecord, max_context: int, seed: int) -> Load:
@@ -176,8 +184,8 @@ def _agents(work: WorkloadRecord, max_context: int, seed: int) -> Load:
     turns = max(round(2 / ((1 + _FIRST_PROMPT_SHARE) * (1 - reuse))), 1)
     wanted = work.num_requests or MAX_AGENT_REQUESTS
     count = min(wanted, max(MAX_AGENT_REQUESTS, 4 * work.concurrency))
-    sigma, cap = _lognormal(float(work.osl), work.osl_mean, work.osl_p90)
-    key = streams.mix(seed, streams.WORKLOAD, _OSL)
+    sigma, cap = lognormal(float(work.osl), work.osl_mean, work.osl_p90)
+    key = streams.mix(seed, streams.WORKLOAD, OUTPUTS)
     rows: list[CallRow] = []
     session = 0
     while len(rows) < count:
@@ -187,7 +195,7 @@ def _agents(work: WorkloadRecord, max_context: int, seed: int) -> Load:
             share = turn / (turns - 1) if turns > 1 else 1.0
             luck = streams.uniform(key, len(rows))
             output = round(
-                min(work.osl * math.exp(sigma * _STANDARD.inv_cdf(min(max(luck, 1e-12), 1 - 1e-12))), cap)
+                min(work.osl * math.exp(sigma * STANDARD.inv_cdf(min(max(luck, 1e-12), 1 - 1e-12))), cap)
             )
             prompt = round(last * (_FIRST_PROMPT_SHARE + (1 - _FIRST_PROMPT_SHARE) * share))
             output = max(min(output, max_context // 2), 1)
@@ -226,12 +234,12 @@ def _independent(
     if kept < count:
         notes.append(f"{kept} of {count} requests")
     lengths = work.length_model
-    drawn = _client_lengths(work, count)
+    drawn = client_lengths(work, count)
     if drawn is not None:
         prompts, outputs = drawn[0][:kept], drawn[1][:kept]
     else:
-        prompts = _lengths(lengths.isl if lengths else None, work.isl, kept, seed, _ISL, "isl", notes)
-        outputs = _lengths(lengths.osl if lengths else None, work.osl, kept, seed, _OSL, "osl", notes)
+        prompts = lengths_of(lengths.isl if lengths else None, work.isl, kept, seed, PROMPTS, "isl", notes)
+        outputs = lengths_of(lengths.osl if lengths else None, work.osl, kept, seed, OUTPUTS, "osl", notes)
     rows = []
     for number, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
         clipped = min(prompt, max_context - output - 1)
@@ -244,82 +252,11 @@ def _independent(
     return rows, kept < count
 
 
-def _client_lengths(work: WorkloadRecord, count: int) -> tuple[list[int], list[int]] | None:
-    """Prompts and outputs as SGLang's bench_serving draws them: all prompts, then all outputs, one seed.
-
-    Its generator is numpy's, seeded 42 (sglang 0.5.15 benchmark/serving.py and datasets/random.py), so every
-    run of a cell has the same lengths.
-    """
-    lengths = work.length_model
-    if lengths is None or _CLIENT not in work.notes:
-        return None
-    ranges = [_UNIFORM.fullmatch((text or "").replace(" ", "")) for text in (lengths.isl, lengths.osl)]
-    if ranges[0] is None or ranges[1] is None:
-        return None
-    bounds = [(max(int(found[1]), 1), int(found[2])) for found in ranges if found is not None]
-    if any(low > high for low, high in bounds):
-        return None
-    client = np.random.RandomState(_CLIENT_SEED)
-    prompts, outputs = (client.randint(low, high + 1, size=count).tolist() for low, high in bounds)
-    return prompts, outputs
-
-
 def _fixed(work: WorkloadRecord, max_context: int) -> tuple[int, int]:
     if work.isl is None:
         raise ConfigError("workload.isl is null.")
     output = work.osl or 1
     return min(work.isl, max_context - output - 1), output
-
-
-def _drawn(work: WorkloadRecord) -> bool:
-    """Whether another seed gives other lengths."""
-    lengths = work.length_model
-    if lengths is None or _client_lengths(work, 1) is not None:
-        return False
-    return any("uniform" in (text or "") for text in (lengths.isl, lengths.osl))
-
-
-def _lengths(
-    text: str | None, fixed: int | None, count: int, seed: int, purpose: int, name: str, notes: list[str]
-) -> list[int]:
-    if text is not None:
-        drawn = _UNIFORM.fullmatch(text.replace(" ", ""))
-        if drawn is not None:
-            low, high = max(int(drawn[1]), 1), int(drawn[2])
-            if low > high:
-                raise ConfigError(f"length_model.{name} {text!r}: the first bound is above the second.")
-            luck = streams.uniforms(streams.mix(seed, streams.WORKLOAD, purpose), count)
-            return [low + int(u * (high - low + 1)) for u in luck.tolist()]
-        match = _FIXED.fullmatch(text)
-        if match is None:
-            raise ConfigError(f"length_model.{name} {text!r}: known are uniform[a,b] and fixed[n].")
-        fixed = int(match[1]) if match[1] else fixed
-    if fixed is None:
-        if name == "isl":
-            raise ConfigError("workload.isl is null, and no metric gives the context.")
-        notes.append("one output token")
-        fixed = 1
-    return [fixed] * count
-
-
-def _lognormal(median: float, mean: float | None, p90: float | None) -> tuple[float, float]:
-    """(sigma, cap) of a log-normal with this median; the cap brings the mean down to the stated one."""
-    if p90 is not None and p90 > median:
-        sigma = math.log(p90 / median) / _STANDARD.inv_cdf(0.9)
-    elif mean is not None and mean > median:
-        sigma = math.sqrt(2 * math.log(mean / median))
-    else:
-        return 0.0, median
-    free = median * math.exp(sigma * sigma / 2)
-    if mean is None or mean >= free:
-        return sigma, free * 1e3
-    low, high = median, free * 1e3
-    for _ in range(80):
-        cap = (low + high) / 2
-        z = math.log(cap / median) / sigma
-        reached = free * _STANDARD.cdf(z - sigma) + cap * (1 - _STANDARD.cdf(z))
-        low, high = (cap, high) if reached < mean else (low, cap)
-    return sigma, high
 
 
 def _row(session: str, turn: int, prompt: int, output: int, **link: Any) -> CallRow:
