@@ -30,6 +30,11 @@ def write(path: Path, engine: str, version: str, runs: list[tuple[Script, list[E
         "entry": ["step", "rows", "free", "admitted", "out"],
         "runs": [{"script": script.dump(), "log": pack(log)} for script, log in runs],
     }
+    save(path, data)
+
+
+def save(path: Path, data: dict[str, Any]) -> None:
+    """JSON, packed; the same bytes for the same data."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(data, separators=(",", ":"), sort_keys=True)
     with (

@@ -37,20 +37,18 @@ TICK_NS = 1_000_000
 _UNBOUNDED = 1 << 40
 
 
-class WatchedRank(Rank):
+class Watched(Rank):
     """Notes what leaves and what enters."""
 
-    def __init__(self, owner: CacheOwner, *, keeps_windows: bool) -> None:
-        super().__init__(0, 0, owner, keeps_windows=keeps_windows)
+    def __init__(self, *args: Any, **how: Any) -> None:
+        super().__init__(*args, **how)
         self.out: list[int] = []
         self.given_up: list[tuple[int, int, int]] = []  # when, who, room left
         self.entered: list[list[int]] = []
 
-    def try_admit(self, call: Call, hit: Hit, new_tokens: int, now_ns: int, **how: Any) -> str | None:
-        reason = super().try_admit(call, hit, new_tokens, now_ns, **how)
-        if reason is None:
-            self.entered.append([call.index, hit.tokens])
-        return reason
+    def _enter(self, call: Call, hit: Hit, now_ns: int) -> None:
+        super()._enter(call, hit, now_ns)
+        self.entered.append([call.index, hit.tokens])
 
     def retract(self, call: Call, lookahead_tokens: int, **how: Any) -> None:
         super().retract(call, lookahead_tokens, **how)
@@ -153,24 +151,10 @@ class World:
         self.log: list[Entry] = []
         calls = script.calls
         table = _table(script)
-        page = options["page_tokens"]
-        vllm = script.engine == "vllm"
-        ahead = _hash_lookahead(options) if vllm else 0
-        prefixes = PrefixIndex(table, page, ahead)  # type: ignore[arg-type]
-        window = options.get("window_tokens", 0)
-        owner = CacheOwner(
-            SpanTree(prefixes, page_grain=vllm),
-            HitPolicy("strict", page, window, 1),
-            kv_tokens=options["kv_tokens"],
-            swa_tokens=options.get("swa_tokens", _UNBOUNDED),
-            request_slots=options.get("slots", 1 << 20),
-            enabled=options.get("prefix_cache", True),
-            marks=WindowMarks(prefixes) if options.get("retention_interval") == 0 else None,
-        )
-        self.rank = WatchedRank(owner, keeps_windows=vllm)
-        self.rules = Planned(_vllm(options) if vllm else _sglang(options))
+        rank, rules = self._engine(table)
+        self.rank, self.rules = rank, Planned(rules)
         drafts = options.get("draft_tokens", 0)
-        walks = Walks(Luck(drafts), table, prefixes.stride) if drafts else None  # type: ignore[arg-type]
+        walks = Walks(Luck(drafts), table, len(calls)) if drafts else None  # type: ignore[arg-type]
         self.replica = WatchedReplica(
             self.env,
             0,
@@ -185,6 +169,26 @@ class World:
         )
         self.replica.on_nothing = self._flush_evicted
         self._calls = calls
+
+    def _engine(self, table: Any) -> tuple[Watched, Scheduler]:
+        """A rank for the script, and the rules that fill its steps."""
+        options = self.options
+        page = options["page_tokens"]
+        vllm = self.script.engine == "vllm"
+        ahead = _hash_lookahead(options) if vllm else 0
+        prefixes = PrefixIndex(table, page, ahead)
+        window = options.get("window_tokens", 0)
+        owner = CacheOwner(
+            SpanTree(prefixes, page_grain=vllm),
+            HitPolicy("strict", page, window, 1),
+            kv_tokens=options["kv_tokens"],
+            swa_tokens=options.get("swa_tokens", _UNBOUNDED),
+            request_slots=options.get("slots", 1 << 20),
+            enabled=options.get("prefix_cache", True),
+            marks=WindowMarks(prefixes) if options.get("retention_interval") == 0 else None,
+        )
+        rules = _vllm(options) if vllm else _sglang(options)
+        return Watched(0, 0, owner, keeps_windows=vllm), rules
 
     def run(self) -> list[Entry]:
         for when in sorted({call.at or 0 for call in self._calls if call.after is None}):
@@ -286,6 +290,8 @@ def _vllm(options: dict[str, Any]) -> Scheduler:
         draft_tokens=options.get("draft_tokens", 0),
         drops_last_block=_mtp(options) and not _hash_lookahead(options),
         hash_lookahead_tokens=_hash_lookahead(options),
+        prefill_interval=options.get("prefill_schedule_interval", 1),
+        shares_cadence=options.get("shares_cadence", False),
         late_results=options.get("async_scheduling", False),
     )
 

@@ -12,17 +12,37 @@ from typing import Any
 from oracle.script import Script, ScriptCall
 
 PAGE = 256
-KINDS = ("turns", "forks", "boundaries", "rollbacks", "together")
 
 
 def scripts(per_kind: int) -> list[Script]:
+    return [_script(kind, number, {}) for kind in _CALLS for number in range(per_kind)]
+
+
+def crowded(count: int) -> list[Script]:
+    """The same in a pool so small that calls lose their place, with the options that order a step.
+
+    For the simulator's adapter alone: our own model does not count the blocks of windows that stay.
+    """
     found = []
-    for kind in KINDS:
-        for number in range(per_kind):
-            draw = random.Random(f"{kind}/{number}")
-            calls = _CALLS[kind](draw)
-            found.append(Script(f"v4-{kind}-{number:02d}", kind, "vllm", _options(draw), tuple(calls)))
+    for number in range(count):
+        draw = random.Random(f"crowded/{number}")
+        extra = {
+            "kv_tokens": draw.choice([450, 700]) * PAGE,
+            "max_batched_tokens": draw.choice([256, 512]),
+            "max_num_seqs": draw.choice([2, 32]),
+            "long_prefill_token_threshold": draw.choice([0, 0, 300]),
+            "watermark": draw.choice([0.0, 0.1]),
+            "reserve_full_isl": draw.random() < 0.5,
+        }
+        found.append(_script("together", 1000 + number, extra, crowd=draw.randint(8, 20)))
     return found
+
+
+def _script(kind: str, number: int, extra: dict[str, Any], crowd: int = 0) -> Script:
+    draw = random.Random(f"{kind}/{number}")
+    calls = _together(draw, crowd) if crowd else _CALLS[kind](draw)
+    name = "crowded" if crowd else kind
+    return Script(f"v4-{name}-{number:02d}", name, "vllm", _options(draw) | extra, tuple(calls))
 
 
 def _options(draw: random.Random) -> dict[str, Any]:
@@ -121,13 +141,13 @@ def _rollbacks(draw: random.Random) -> list[ScriptCall]:
     return calls
 
 
-def _together(draw: random.Random) -> list[ScriptCall]:
+def _together(draw: random.Random, count: int = 0) -> list[ScriptCall]:
     """Calls that come in the same step and share what nobody has computed yet."""
     calls: list[ScriptCall] = []
     root = _length(draw, PAGE)
     output = _output(draw)
     calls.append(ScriptCall(root, output, output, at=0))
-    for number in range(1, draw.randint(3, 6)):
+    for number in range(1, count or draw.randint(3, 6)):
         shared = min(root, _length(draw))
         output = _output(draw)
         when = draw.choice([0, 0, 1, 3])

@@ -99,10 +99,14 @@ class NativeRank(Rank):
         call.kv_end = self.pages(call.prefilled + tokens)
 
     def pause(self, call: Call, lookahead_tokens: int) -> None:
-        """The engine leaves a decoding call out of a step: its newest token is computed when it goes on."""
+        """The engine leaves a decoding call out of a step: it goes on like a prompt, by its newest token.
+
+        That is a verify step too, be it that it yields no draft.
+        """
         self._stop_decode(call, lookahead_tokens)
         call.prefilled = call.prefill_target - 1
         call.recomputed_tokens += 1
+        call.verify_steps += 1
         self.prefilling.append(call)
         self.epoch += 1
 

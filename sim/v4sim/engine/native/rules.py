@@ -58,8 +58,10 @@ class NativeRules:
     def _follow(self, rank: NativeRank, batch: Batch, now_ns: int) -> list[Chunk]:
         for index in batch.preempted:
             call = rank.known.get(index)
-            if call is not None:  # else it ended in the step that just ended, which nobody knew
+            if call is not None:
                 rank.retract(call, self.decode_alloc_tokens(1), keep=True, to_front=True)
+            else:  # its last token came in the step that just ended, which the engine did not know
+                rank.drop(next(call for call in rank.leaving if call.index == index), 0)
         planned = {row.number for row in batch.rows}
         full = {row.number for row in batch.rows if row.tokens > self.draft_tokens}
         for call in list(rank.decoding):

@@ -1,0 +1,139 @@
+"""The adapter follows an engine: whatever it decides, the run keeps every law and every call its tokens."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fake import FakeEngine
+
+from v4sim.results import RunResult
+from v4traces import CallRow
+
+Driven = Callable[..., RunResult]
+SYNC = ["engine.async_scheduling=false"]
+MTP = ["speculation.kind=mtp", "speculation.draft_tokens=2"]
+
+
+def call(name: str, prompt: int, output: int = 1, at_s: float = 0.0, **more: Any) -> CallRow:
+    return CallRow(
+        session_id=name, turn=0, prompt_tokens=prompt, output_tokens=output, arrival_s=at_s, **more
+    )
+
+
+def column(result: RunResult, name: str) -> list[int]:
+    order = np.argsort(result.calls["row"])
+    return [int(value) for value in np.asarray(result.calls[name])[order]]
+
+
+def test_chunks_and_decodes_are_the_engines(driven: Driven) -> None:
+    """5,000 tokens in steps of 2,048 are three steps of 10 ms, and each further token one."""
+    result = driven([call("a", 5000, 4)], FakeEngine, SYNC)
+    assert column(result, "first_token_ns") == [30_000_000]
+    assert column(result, "last_token_ns") == [60_000_000]
+    assert column(result, "computed_tokens") == [5000]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_when_the_engine_hears_of_results(driven: Driven, late: bool) -> None:
+    """With late results it chooses the next step first; what came is a step later in its hands."""
+    engine = FakeEngine()
+    driven([call("a", 10, 3)], lambda: engine, [] if late else SYNC)
+    told = [word for word in engine.heard if not word.startswith("add")]
+    if late:
+        assert told[:4] == ["schedule", "schedule", "hand over", "schedule"]
+    else:
+        assert told[:5] == ["schedule", "hand over", "schedule", "hand over", "schedule"]
+
+
+def test_an_arrival_is_seen_a_step_later_with_late_results(driven: Driven) -> None:
+    rows = [call("a", 10, 30), call("b", 10, 1, at_s=0.055)]
+    assert column(driven(rows, FakeEngine, SYNC), "admit_ns")[1] == 60_000_000
+    assert column(driven(rows, FakeEngine), "admit_ns")[1] == 70_000_000
+
+
+def test_a_hit_is_the_engines(driven: Driven) -> None:
+    rows = [
+        call("a", 5000, 2),
+        call("b", 6000, 2, at_s=1.0, parent_session="a", parent_turn=0, shared_tokens=5000),
+    ]
+    result = driven(rows, lambda: FakeEngine(hit=lambda request: 4864 * request.number), SYNC)
+    assert column(result, "hit_tokens") == [0, 4864]
+    assert column(result, "computed_tokens") == [5000, 6000 - 4864]
+
+
+class Forgetful(FakeEngine):
+    """Leaves the second call out of one step, in which both would decode."""
+
+    def schedule(self) -> Any:
+        batch = super().schedule()
+        if self.heard.count("schedule") == 5:
+            rows = [row for row in batch.rows if row.number != 1]
+            self._batches[-1] = [row.number for row in rows]
+            self._running[1].in_flight -= 1
+            return batch._replace(rows=rows)
+        return batch
+
+
+def test_a_decode_that_is_left_out_waits_a_step(driven: Driven) -> None:
+    rows = [call("a", 10, 8), call("b", 10, 8)]
+    result = driven(rows, Forgetful, SYNC)
+    assert column(result, "last_token_ns") == [80_000_000, 90_000_000]
+    assert column(result, "retractions") == [0, 0]
+
+
+def test_pools_show_what_the_engine_holds(driven: Driven) -> None:
+    result = driven([call("a", 5000, 4)], lambda: FakeEngine(blocks=100), SYNC)
+    kv = next(pool for pool in result.pools if pool.name == "kv")
+    assert (kv.capacity, kv.peak, kv.used_at_end) == (25_600, 5120, 0)
+
+
+class Stuck(FakeEngine):
+    """Never admits anybody."""
+
+    def schedule(self) -> Any:
+        from v4sim.engine.native.base import Batch
+
+        return Batch([], [])
+
+
+def test_what_the_engine_never_admits_is_given_up(driven: Driven) -> None:
+    engine = Stuck()
+    result = driven([call("a", 10)], lambda: engine)
+    assert list(result.calls["done"]) == ["rejected"]
+    assert engine.heard[-1] == "drop 0"
+
+
+def crowd(seed: int) -> list[CallRow]:
+    draw = random.Random(seed)
+    times = sorted(draw.choice([0.0, 0.1, 0.3]) for _ in range(draw.randint(2, 14)))
+    return [
+        call(f"s{i}", draw.choice([1, 30, 700, 5000]), draw.randint(1, 60), at_s)
+        for i, at_s in enumerate(times)
+    ]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("drafts", [0, 2])
+def test_whims_break_no_law(driven: Driven, late: bool, drafts: int) -> None:
+    """Decodes left out, drafts cut, calls preempted, on two ranks: every call gets its tokens, once."""
+    sets = [*([] if late else SYNC), *(MTP if drafts else [])]
+    retracted = 0
+    for seed in range(12):
+        rows = crowd(seed)
+        engines = iter(range(2))
+        result = driven(
+            rows,
+            lambda seed=seed, engines=engines: FakeEngine(
+                drafts=drafts, seats=6, whims=random.Random(f"{seed}/{next(engines)}")
+            ),
+            sets,
+            ranks=2,
+        )
+        assert column(result, "output_tokens") == [row.output_tokens for row in rows]
+        assert set(result.calls["done"]) == {"completed"}
+        retracted += sum(column(result, "retractions"))
+    assert retracted > 5
