@@ -260,3 +260,10 @@ def test_stale_tokens_are_shown_where_there_are_any(
     name = next(name for name in rows if name.startswith("Equal, but"))
     assert rows[name] == ["41.2 k"]
     assert "1.20 k were served, as cache.identity decides" in page.text().replace("\u00a0", " ")
+
+
+def test_hits_above_the_bound_are_explained(page_of: Callable[[Change | None], Any]) -> None:
+    page = page_of(lambda result: result["steady"]["hit"].update(token_ratio=0.845, bound_ratio=0.843))
+    said = page.text().replace("\u00a0", " ")
+    assert "84.5 % of prompt tokens were served from cache, outputs that came back included" in said
+    assert "an infinite cache would have served" not in said

@@ -50,7 +50,7 @@ def draw_bars_of(
     changes: Sequence[Change], *, slug: str, title: str, width: float, words: str, css_class: str = ""
 ) -> str:
     """An SVG with a bar for each change, left or right of zero."""
-    left, right, top, bottom = 178.0, 108.0, 4.0, 26.0
+    left, right, top, bottom = 178.0, 122.0, 4.0, 26.0
     canvas = Canvas(top + bottom + ROW_PX * len(changes), width)
     axes = canvas.axes(left, top, right, bottom)
     most = min(max(0.02, *(abs(change.ratio) for change in changes)), CLIP)
@@ -72,7 +72,7 @@ def draw_bars_of(
     for y, change in enumerate(changes):
         where = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
         axes.annotate(change.name, (0, y), (2 - left, 0), ha="left", **where)
-        axes.annotate(signed_percent(change.ratio), (1, y), (58, 0), ha="right", **where)
+        axes.annotate(signed_percent(change.ratio), (1, y), (72, 0), ha="right", **where)
         axes.annotate(
             change.verdict, (1, y), (right - 2, 0), ha="right", color=C.muted, fontsize=SMALL_PX, **where
         )

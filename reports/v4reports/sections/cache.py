@@ -119,6 +119,8 @@ def _lead(run: Run) -> str:
     text = f"{numbers.percent(ratio)} of prompt tokens were served from cache"
     if bound is None:
         return text + "."
+    if ratio > bound:  # outputs that return are hits, but in no bound
+        return f"{text}, outputs that came back included; without those, {numbers.percent(bound)} at best."
     text += f"; an infinite cache would have served {numbers.percent(bound)}."
     missed = bound - ratio
     if missed > 0.0005 and ratio < 1:

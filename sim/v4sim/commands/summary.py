@@ -84,7 +84,11 @@ def _facts(result: Mapping[str, Any], steady: Mapping[str, Any]) -> Iterator[tup
         )
     hit = steady["hit"]
     if "token_ratio" in hit:
-        yield "cache hits", f"{hit['token_ratio']:.1%} of prompt tokens (at most {hit['bound_ratio']:.1%})"
+        # Outputs that return are hits, but in no bound.
+        most = (
+            "at most" if hit["token_ratio"] <= hit["bound_ratio"] else "without outputs that return, at most"
+        )
+        yield "cache hits", f"{hit['token_ratio']:.1%} of prompt tokens ({most} {hit['bound_ratio']:.1%})"
     cost = steady["cost"]
     if "amortised_per_task" in cost:
         yield (
