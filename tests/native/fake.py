@@ -40,11 +40,12 @@ class FakeEngine:
         seats: int = 64,
         whims: random.Random | None = None,
         hit: Callable[[Request], int] = lambda request: 0,
+        foresees: bool = False,
     ) -> None:
         self.capacity_tokens = blocks * PAGE
         self.heard: list[str] = []
         self._budget, self._drafts, self._seats = budget, drafts, seats
-        self._whims, self._hit = whims, hit
+        self._whims, self._hit, self._foresees = whims, hit, foresees
         self._waiting: list[Known] = []
         self._running: list[Known] = []
         self._batches: deque[list[int]] = deque()
@@ -63,6 +64,8 @@ class FakeEngine:
         rows: list[Row] = []
         budget = self._budget
         for known in self._running:
+            if self._foresees and known.output + known.in_flight >= known.request.max_new_tokens:
+                continue
             left = known.target - known.computed
             take = min(left, budget) if left else self._decode_width(bool(rows))
             if 0 < take <= budget:

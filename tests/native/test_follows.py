@@ -49,6 +49,16 @@ def test_when_the_engine_hears_of_results(driven: Driven, late: bool) -> None:
         assert told[:5] == ["schedule", "hand over", "schedule", "hand over", "schedule"]
 
 
+@pytest.mark.parametrize("foresees", [False, True])
+def test_a_call_that_ended_is_computed_once_more_if_the_engine_says_so(
+    driven: Driven, foresees: bool
+) -> None:
+    """Three tokens are three steps, and a fourth where nobody foresaw the end."""
+    rows = [call("a", 10, 3, max_output_tokens=3)]
+    result = driven(rows, lambda: FakeEngine(foresees=foresees))
+    assert sum(result.steps.counts.values()) == (3 if foresees else 4)
+
+
 def test_an_arrival_is_seen_a_step_later_with_late_results(driven: Driven) -> None:
     rows = [call("a", 10, 30), call("b", 10, 1, at_s=0.055)]
     assert column(driven(rows, FakeEngine, SYNC), "admit_ns")[1] == 60_000_000
