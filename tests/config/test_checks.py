@@ -28,6 +28,7 @@ REFUSED = [
     (DEFAULT_PRESET, ["engine.engram=host"], "has no n-gram tables"),
     (DEFAULT_PRESET, ["engine.version=0.4.1"], "written for 0.5.15"),
     (VLLM, ["engine.version=0.8"], "0.33 and 0.29 and 0.25"),
+    (VLLM, ["engine.version=0.29", "engine.prefill_schedule_interval=4"], "0.29 prefills in every step"),
     (VLLM, ["engine.schedule_policy=lpm"], "does not exist in vllm"),
     (DEFAULT_PRESET, ["engine.schedule_policy=lpm", "engine.prefix_cache=false"], "falls back to fcfs"),
     (DEFAULT_PRESET, ["engine.strip_output_cache=true", "engine.prefix_cache=false"], "no effect without"),

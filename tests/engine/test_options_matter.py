@@ -107,6 +107,7 @@ CASES = {
     "engine.max_num_seqs": Case("engine.max_num_seqs=1", [], VLLM),
     "engine.reserve_full_isl": Case("engine.reserve_full_isl=false", SHORT_VLLM, VLLM),
     "engine.watermark": Case("engine.watermark=0.3", SHORT_VLLM, VLLM),
+    "engine.prefill_schedule_interval": Case("engine.prefill_schedule_interval=8", [], VLLM),
     "engine.async_scheduling": Case("engine.async_scheduling=false", [], VLLM),
     "engine.window_retention": Case("engine.window_retention=all", [], VLLM),
     "engine.schedule_policy": Case("engine.schedule_policy=lpm", ["engine.max_running=4"]),

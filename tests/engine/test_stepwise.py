@@ -101,6 +101,7 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
             f"engine.async_scheduling={draw(st.sampled_from(['true', 'false']))}",
             f"engine.max_batched_tokens={draw(st.sampled_from([512, 2048]))}",
             f"engine.reserve_full_isl={draw(st.sampled_from(['true', 'false']))}",
+            f"engine.prefill_schedule_interval={draw(st.sampled_from([1, 1, 3]))}",
         ]
     else:
         sets += [

@@ -125,3 +125,23 @@ def test_ranks_mix_prefill_and_decode_as_they_like(watch: Watch) -> None:
     seen = watch(rows, sets=vllm("max_batched_tokens=1024", *speculation), dp=2)
     during = [step.work for step in seen.steps if step.work[1][1]]
     assert [work[0] for work in during] == [(1, 0)] * 3
+
+
+def test_with_a_cadence_decodes_run_alone_between_two_steps_that_prefill(watch: Watch) -> None:
+    """a decodes, so b's chunks come in every fourth step, and c, with one token to compute, at once."""
+    rows = [call("a", 10, 40), call("b", 1500, 2, at_ms=2.5), call("c", 1, 2, at_ms=6.5)]
+    seen = watch(rows, sets=vllm("max_batched_tokens=513", "prefill_schedule_interval=4"))
+    assert seen.work()[:8] == [(0, 10), (1, 0), (1, 0), (1, 0), (1, 512), (1, 0), (1, 0), (1, 1)]
+    assert seen.ms("admit_ns") == [0.0, 4.0, 7.0]
+
+
+def test_a_cadence_holds_nobody_back_while_nobody_decodes(watch: Watch) -> None:
+    seen = watch([call("a", 2000)], sets=vllm("max_batched_tokens=512", "prefill_schedule_interval=4"))
+    assert seen.ms("first_token_ns") == [4.0]
+
+
+def test_while_a_queue_cannot_be_emptied_there_is_no_cadence(watch: Watch) -> None:
+    """c is left in the queue behind b, so every step prefills until it is in; its rest waits again."""
+    rows = [call("a", 10, 40), call("b", 1500, 2, at_ms=2.5), call("c", 500, 2, at_ms=2.6)]
+    seen = watch(rows, sets=vllm("max_batched_tokens=513", "prefill_schedule_interval=4"))
+    assert [tokens for _, tokens in seen.work()[4:11]] == [512, 512, 512, 0, 0, 0, 464]

@@ -25,6 +25,7 @@ _VALUES: dict[str, tuple[str, type]] = {
     "max-num-seqs": ("max_num_seqs", int),
     "gpu-memory-utilization": ("mem_fraction", float),
     "long-prefill-token-threshold": ("long_prefill_token_threshold", int),
+    "prefill-schedule-interval": ("prefill_schedule_interval", int),
     "sglang_deepep_num_max_dispatch_tokens_per_rank": ("dispatch_tokens_per_rank", int),
 }
 _SWITCHES: dict[str, tuple[str, Any]] = {

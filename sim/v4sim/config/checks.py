@@ -101,6 +101,10 @@ def _engine_options(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | No
             f"engine.version = {e.version!r}: the rules of {e.kind} are written for "
             f"{' and '.join(VERSIONS[e.kind])}; choose one of them."
         )
+    if e.kind == "vllm" and changed(e, "prefill_schedule_interval") and e.version in ("0.29", "0.25"):
+        return (
+            f"engine.prefill_schedule_interval is an option of vllm 0.33: {e.version} prefills in every step."
+        )
     if e.kind == "vllm" and e.schedule_policy == "lpm":
         return "engine.schedule_policy = 'lpm' does not exist in vllm (no cache-aware order): use 'fcfs'."
     if e.window_retention == "replay" and d.speculation.kind == "mtp" and e.version in ("0.29", "0.25"):
@@ -137,6 +141,11 @@ def _native_scheduler(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | 
     if d.speculation.adaptive:
         return (
             "speculation.adaptive is not handed to engine.scheduler = 'vllm-native': leave one of them out."
+        )
+    if changed(e, "prefill_schedule_interval"):
+        return (
+            "engine.prefill_schedule_interval is not handed to engine.scheduler = 'vllm-native': leave one "
+            "of them out."
         )
     if spec.compressor.kind != "gated":
         return (

@@ -52,6 +52,7 @@ VLLM_ONLY: frozenset[str] = frozenset(
         "max_num_seqs",
         "reserve_full_isl",
         "watermark",
+        "prefill_schedule_interval",
         "async_scheduling",
         "window_retention",
     }
@@ -141,6 +142,7 @@ class EngineSection(Section):
     max_num_seqs: int = Field(default=1_024, ge=1)
     reserve_full_isl: bool = True
     watermark: float = Field(default=0.0, ge=0, lt=1)
+    prefill_schedule_interval: int = Field(default=1, ge=1)  # steps; 1: prefills in every step
     async_scheduling: bool = True
     # Windows and compressor state stay at every page boundary, or where a prompt can be replayed (what
     # --prefix-cache-retention-interval 0 does). None: replay since 0.33.

@@ -30,7 +30,6 @@ UNMODELLED: Mapping[str, str] = {
     "enable_priority_scheduling": "a trace's priorities always order the queue; nobody is preempted",
     "max_num_partial_prefills": "vLLM V1 does not read it; use long_prefill_token_threshold",
     "max_long_partial_prefills": "vLLM V1 does not read it; use long_prefill_token_threshold",
-    "prefill_schedule_interval": "the vLLM versions modelled here admit prefills in every step",
     "prefix_cache_retention_interval": "it is `engine.window_retention` here: replay is 0, all is None",
     "queue_min_ratio": "only the slot rule of the prefill delayer is modelled",
     "max_delay_ms": "only the slot rule of the prefill delayer is modelled",

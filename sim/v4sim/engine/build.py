@@ -61,6 +61,8 @@ def _vllm(deployment: Deployment, limits: RankLimits, spec: ModelSpec) -> Schedu
         draft_tokens=limits.draft_tokens,
         drops_last_block=limits.drops_last_block,
         hash_lookahead_tokens=limits.hash_lookahead_tokens,
+        prefill_interval=engine.prefill_schedule_interval,
+        shares_cadence=deployment.parallel.attention_dp > 1,
         late_results=engine.async_scheduling,
         keeps_output=not engine.strip_output_cache,
     )

@@ -70,6 +70,7 @@ class Rank:
         self.clock = 0
         self.last_arrival_ns = -1
         self.last_decode_ns = 0
+        self.step = self.awake_since = 0  # steps of the replica before this one, and when it was last idle
         self.choice_ns = 0  # when the batch that is being chosen begins
         self.share_ns = 0  # time attributed to one row that decoded since the start
         self.decode_alloc = 0  # Σ kv_end of decoding calls, as last allocated

@@ -71,6 +71,7 @@ class Replica:
         self._token = 0
         self._deciding = False
         self._last_start_ns = 0
+        self._steps = self._awake_since = 0
 
     # -- arrivals -------------------------------------------------------------------------------
 
@@ -140,6 +141,7 @@ class Replica:
                     chunks, decodes, prefills = self._plan(now, visible)
         if not prefills and True not in decodes:
             self._block = None
+            self._awake_since = self._steps
             self._give_up_on_heads(now)
             return
         self.group.refresh()
@@ -171,6 +173,7 @@ class Replica:
         now = int(self.env.now)
         self._results.apply(block, now)
         steps = block.steps
+        self._steps += steps
         self._last_start_ns = block.start_ns if steps == 1 else int(block.ends_ns[steps - 2])
         self._decide_at(now)
 
@@ -181,6 +184,7 @@ class Replica:
         scheduler, ranks = self.scheduler, self.ranks
         for rank in ranks:
             rank.choice_ns = now
+            rank.step, rank.awake_since = self._steps, self._awake_since
         if scheduler.mixes and ranks[0].keeps_pools:
             self._make_room(ranks, now)
         chunks = []

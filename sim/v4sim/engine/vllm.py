@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from v4sim.cache.legal import Hit
 from v4sim.engine.base import ENDLESS, Chunk
+from v4sim.engine.cadence import PrefillCadence
 from v4sim.engine.call import FINISHED, Call
 from v4sim.engine.late import spent
 from v4sim.engine.rank import Rank
@@ -25,9 +26,10 @@ from v4sim.engine.rank import Rank
 class Memory:
     """What the rules remember between steps of one rank."""
 
-    preempted: bool = False  # in the step that is being planned: nobody is admitted in it
+    preempted_step: int = -1  # for this step somebody lost its place, so nobody is admitted in it
     doubtful: bool = False  # the head was refused, but losing part of its prefix could let it in
     quiet_steps: int = ENDLESS
+    cadence: PrefillCadence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class VLLMRules:
     watermark: float
     draft_tokens: int
     drops_last_block: bool = False  # the draft layers cannot use the last matched block
+    prefill_interval: int = 1
+    shares_cadence: bool = False  # with the other ranks of the replica
     hash_lookahead_tokens: int = 0  # or each block is told apart by the tokens after it that they read
     mixes: bool = True
     late_results: bool = True
@@ -58,7 +62,10 @@ class VLLMRules:
 
     def memory(self, rank: Rank) -> Memory:
         if rank.memory is None:
-            rank.memory = Memory()
+            interval = self.prefill_interval
+            rank.memory = Memory(
+                cadence=PrefillCadence(interval, self.shares_cadence) if interval > 1 else None
+            )
         memory: Memory = rank.memory
         return memory
 
@@ -69,8 +76,10 @@ class VLLMRules:
             chunks = self._fill(rank, memory, now_ns, visible_ns)
         # Free blocks only shrink while nobody leaves, so a head that must fit whole stays blocked. One that
         # needs room for its first chunk alone may get in when its prefix is evicted under it.
-        memory.quiet_steps = 1 if memory.preempted or memory.doubtful else ENDLESS
-        memory.preempted = memory.doubtful = False
+        memory.quiet_steps = 1 if memory.preempted_step == rank.step or memory.doubtful else ENDLESS
+        if memory.cadence is not None and memory.cadence.holds_back:
+            memory.quiet_steps = min(memory.quiet_steps, memory.cadence.quiet_steps(rank))
+        memory.preempted_step, memory.doubtful = -1, False
         return chunks
 
     def _fill(self, rank: Rank, memory: Memory, now_ns: int, visible_ns: int) -> list[Chunk]:
@@ -78,7 +87,11 @@ class VLLMRules:
         budget = self.max_batched_tokens - rows * (1 + self.draft_tokens)
         most = self._longest_chunk(rank, visible_ns)
         chunks: list[Chunk] = []
-        for call in list(rank.prefilling):
+        cadence = memory.cadence
+        if cadence is not None:
+            cadence.begin(rank, preempted=memory.preempted_step == rank.step)
+        held_back = cadence is not None and cadence.holds_back
+        for call in [] if held_back else list(rank.prefilling):
             if call not in rank.prefilling:
                 break  # an older one has preempted it
             take = min(call.prefill_left, most, budget)
@@ -96,8 +109,16 @@ class VLLMRules:
             chunks.append(self._chunk(call, take))
             self._publish(rank, call, take)
             budget -= take
-        if rank.waiting and not memory.preempted:
+        continued = len(chunks)
+        if rank.waiting and memory.preempted_step != rank.step:
             self._admit(rank, chunks, rows, budget, most, now_ns, visible_ns)
+        if cadence is not None:
+            cadence.end(
+                rank,
+                prefilled=continued > 0 or any(not chunk.last or chunk.new_tokens > 1 for chunk in chunks),
+                queued=any(call.queued_ns <= visible_ns for call in rank.waiting),
+                preempted=memory.preempted_step == rank.step,
+            )
         return chunks
 
     def _publish(self, rank: Rank, call: Call, take: int) -> None:
@@ -126,6 +147,7 @@ class VLLMRules:
         visible_ns: int,
     ) -> None:
         owner = rank.owner
+        cadence = self.memory(rank).cadence
         continued = bool(chunks)
         while rank.waiting and rank.waiting[0].queued_ns <= visible_ns:
             call = self._head(rank, visible_ns)
@@ -144,6 +166,8 @@ class VLLMRules:
             if padding >= budget:
                 self.memory(rank).doubtful = hit.tokens > 0  # with less of a hit there is nothing to pad
                 rank.block(call, "budget", now_ns)
+                return
+            if cadence is not None and cadence.holds_back and extend > 1:
                 return
             call.held = owner.hold(hit)
             take = min(extend, most, budget)
@@ -202,7 +226,7 @@ class VLLMRules:
         )
 
     def _preempt(self, rank: Rank, victim: Call) -> None:
-        self.memory(rank).preempted = True
+        self.memory(rank).preempted_step = rank.step
         if victim.state == FINISHED:
             rank.drop(victim, self._hashed_tokens(rank, victim))
             return

@@ -128,10 +128,13 @@ def _vllm(draw: st.DrawFn) -> dict[str, Any]:
         "reserve_full_isl": st.just(False),
         "watermark": st.sampled_from([0.05, 0.1]),
         "prefix_cache": st.just(False),
+        "prefill_schedule_interval": st.sampled_from([2, 3, 8]),
     }
-    for (key, values), odds in zip(rare.items(), (4, 2, 4, 10), strict=True):
+    for (key, values), odds in zip(rare.items(), (4, 2, 4, 10, 5), strict=True):
         if draw(st.integers(1, odds)) == 1:
             options[key] = draw(values)
+    if "prefill_schedule_interval" in options and draw(st.booleans()):
+        options["shares_cadence"] = True
     return options
 
 

@@ -239,6 +239,8 @@ def _options(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[s
                 {"watermark": 0.1, "kv_tokens": 4096},
                 {"reserve_full_isl": False, "kv_tokens": 4096},
                 {"max_num_seqs": 1},
+                {"prefill_schedule_interval": 4},
+                {"prefill_schedule_interval": 4, "shares_cadence": True},
             ]
         )
     return calls, draw.choice(

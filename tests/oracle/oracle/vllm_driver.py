@@ -69,6 +69,11 @@ class Loop:
         self.emitted: dict[int, int] = {}
         self.log: list[Entry] = []
         self.pending: tuple[Any, ModelRunnerOutput] | None = None
+        self.steps = 0  # since it was last idle
+        self.shared_interval = 1
+        if script.options.get("shares_cadence"):
+            self.shared_interval = self.scheduler.local_prefill_interval
+            self.scheduler.local_prefill_interval = 1
         ahead = self.scheduler.num_hash_lookahead_tokens
         self._hasher = get_request_block_hasher(self.scheduler.hash_block_size, sha256, ahead)
 
@@ -119,6 +124,7 @@ class Loop:
                 long_prefill_token_threshold=options.get("long_prefill_token_threshold", 0),
                 scheduler_reserve_full_isl=options.get("reserve_full_isl", True),
                 watermark=options.get("watermark", 0.0),
+                prefill_schedule_interval=options.get("prefill_schedule_interval", 1),
                 policy="priority" if any(call.priority for call in self.script.calls) else "fcfs",
                 async_scheduling=self.late,
             ),
@@ -143,7 +149,7 @@ class Loop:
     # -- the loop -------------------------------------------------------------------------------
 
     def run(self, most_steps: int = 100_000) -> list[Entry]:
-        now, busy = 0, False
+        now, busy, empty = 0, False, None
         while len(self.log) < most_steps:
             self._arrive(now - 1 if self.late and busy else now)
             out = self._schedule(now)
@@ -153,13 +159,16 @@ class Loop:
                 self._arrive(now)
                 out = self._schedule(now)
             if out is None:
+                if self.log and self.log[-1][:2] == [now, []] and self.log[-1] is not empty:
+                    empty = self.log[-1]  # somebody was preempted and nothing is left of the batch: once more
+                    continue
                 if self._give_up(now):
-                    busy = False
+                    busy, self.steps = False, 0
                     continue
                 due = self.clock.next_at
                 if due is None:
                     return self.log
-                now, busy = max(due, now), False
+                now, busy, self.steps = max(due, now), False, 0
                 continue
             result = (out, self._compute(out, now))
             if self.late:
@@ -169,7 +178,7 @@ class Loop:
             else:
                 self.pending = result
                 self._hand_over()
-            now, busy = now + 1, True
+            now, busy, self.steps = now + 1, True, self.steps + 1
         raise RuntimeError(f"{self.script.name}: more than {most_steps} steps")
 
     def _arrive(self, upto: int) -> None:
@@ -194,7 +203,9 @@ class Loop:
         before = {
             n: (r.num_preemptions, str(r.status)) for n, r in self.requests.items() if not r.is_finished()
         }
-        out = self.scheduler.schedule()
+        # With several ranks the engine core holds prefills back by a count of steps that they share.
+        throttle = self.shared_interval > 1 and self.steps % self.shared_interval != 0
+        out = self.scheduler.schedule(throttle)
         scheduled = out.num_scheduled_tokens
         evicted = [n for n, (count, _) in before.items() if self.requests[n].num_preemptions > count]
         # Preempted calls were put at the head one by one: the head is the last that left.
