@@ -62,6 +62,8 @@ picture: demo ## take docs/report.png of the demo's report (needs chromium)
 # On a GPU node, with the Python that has its torch: no venv, nothing is installed, no other package is needed.
 gpu: export PYTHONPATH := $(CURDIR)/calib:$(CURDIR)/kernels:$(CURDIR)/sim:$(CURDIR)/traces:$(CURDIR)/reports
 gpu: ## on a GPU node: every kernel against its reference, then the quick grid into gpu.json (6 minutes)
+	@$(GPU_PYTHON) -c 'import numpy, rich, scipy, torch, triton, typer' \
+	  || { echo "a Python that has all of these is needed: GPU_PYTHON=..., or pip install 'v4sim[gpu]'" >&2; exit 2; }
 	$(GPU_PYTHON) -m v4calib.cli doctor
 	$(GPU_PYTHON) -m v4calib.cli verify
 	$(GPU_PYTHON) -m v4calib.cli run --quick --minutes $(GPU_MINUTES) --force -o gpu.json

@@ -67,19 +67,23 @@ def test_no_gpu_is_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no  device" in shown.out
 
 
+@needs_torch
 @pytest.mark.skipif(has_cuda() or shutil.which("make") is None, reason="there is a GPU here, or no make")
 def test_make_gpu_needs_nothing_but_a_python_and_says_what_is_missing() -> None:
     """No venv is made, and it stops at the first finding."""
-    done = subprocess.run(
-        ["make", "gpu", f"GPU_PYTHON={sys.executable}"],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def make(python: str) -> subprocess.CompletedProcess[str]:
+        command, folder = ["make", "gpu", f"GPU_PYTHON={python}"], Path(__file__).parents[2]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+    done = make(sys.executable)
     assert done.returncode == 2
     assert "no  device" in done.stdout
     assert "verify" not in done.stdout
+    bare = make(f"{sys.executable} -S -E")  # without its site-packages
+    assert bare.returncode == 2
+    assert "GPU_PYTHON=" in bare.stderr
+    assert "doctor" not in bare.stdout
 
 
 @pytest.mark.parametrize(
