@@ -19,7 +19,7 @@ from v4calib.device import DeviceFacts
 from v4calib.errors import CalibError
 from v4calib.rows import Row
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _SAME = ("schema_version", "grid", "operations", "models", "seed", "passes")
 
 
