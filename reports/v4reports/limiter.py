@@ -35,6 +35,7 @@ class Limiter:
     name: str  # of the resource that surely improves the objective most; empty: none does
     gains: tuple[Gain, ...]
     unasked: tuple[tuple[str, str], ...]
+    caution: str
 
     def shown(self, value: float | None) -> str:
         """A figure of the objective in its unit."""
@@ -68,6 +69,7 @@ def read_limiter(view: View) -> Limiter | None:
         name=view.text("limiter"),
         gains=tuple(_gain(one) for one in view.children("resources")),
         unasked=tuple((one.text("title"), one.text("reason")) for one in view.children("unasked")),
+        caution=view.text("caution"),
     )
 
 

@@ -110,6 +110,22 @@ def test_the_same_question_has_the_same_answer(scenario: Make) -> None:
     assert first["repeats"] == 2
 
 
+def test_a_p95_of_few_calls_says_how_few(scenario: Make) -> None:
+    few = asked(scenario(), names=["gpu"], repeats=2)
+    assert few.calls == 2 * 36
+    assert few.caution is not None
+    assert few.caution.startswith("the p95 of 36 calls a draw is the word of 2 of them")
+    assert asked(scenario(), "ttft_warm_mean", ["gpu"]).caution is None
+
+
+def test_what_one_draw_denies_is_not_sure(scenario: Make) -> None:
+    found = asked(scenario(sets=["engine.max_running=4"]), names=["slots"], repeats=2).outcomes[0]
+    assert found.is_sure
+    assert found.worst_gain > 0
+    assert not replace(found, worst_gain=-0.01).is_sure
+    assert not replace(found, better_share=0.98).is_sure
+
+
 def test_draws_of_the_workload(scenario: Make) -> None:
     closed = draws_of(scenario(), 3)
     assert [one.workload.shuffle for one in closed] == [None, 1, 2]

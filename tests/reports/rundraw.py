@@ -132,5 +132,6 @@ def draw_limiter(sure: bool = True) -> dict[str, Any]:
             resource("slots", "Request slots", 0.0, False, difference_ci=None, better_share=None),
             resource("chunk", "Prefill tokens of a step", -0.05, False),
         ],
+        "caution": "the p95 of 20 calls a draw is the word of 1 of them" if not sure else None,
         "unasked": [{"name": "swa_pool", "title": "Sliding-window pool", "reason": "there is none <here>"}],
     }

@@ -17,6 +17,8 @@ def build(run: Run) -> Section | None:
     if found is None:
         return None
     notes = tuple(f"Not asked: {title}: {reason}" for title, reason in found.unasked)
+    if found.caution:
+        notes = (sentence(found.caution), *notes)
     return Section("limiter", TITLE, sentence(found.sentence), ("limiter",), (gain_table(found),), notes)
 
 
@@ -41,7 +43,7 @@ def gain_table(found: Limiter) -> Table:
     notes = (
         f"Objective: {found.says}, over the same calls in every run "
         f"({numbers.count(found.calls)}{draws}). Resampled are the sessions; sure is what 99 % of the "
-        "resamples have.",
+        "resamples have, and every draw.",
     )
     return Table("One resource larger at a time", columns, tuple(rows), notes=notes)
 

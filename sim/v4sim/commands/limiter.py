@@ -128,7 +128,9 @@ def lines(entry: Mapping[str, Any]) -> Iterator[str]:
             f"{_interval(entry, one):<24}{better:<11}{one['change']}"
         )
     yield ""
-    yield "better in: share of resamples of the sessions; sure from 99 % on"
+    yield "better in: share of resamples of the sessions; sure: 99 % of them, and every draw of the workload"
+    if entry["caution"]:
+        yield f"caution: {entry['caution']}"
     for one in entry["unasked"]:
         yield f"not asked: {one['title']}: {one['reason']}"
 

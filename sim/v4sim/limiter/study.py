@@ -5,7 +5,7 @@ change alone. A schedule is chaotic all the same: a change too small to matter s
 move a p95 by more than the change itself. Two things hold that down. Each run is made in several draws of
 the workload (another order of the sessions, or other arrival times) and figures are means over them. And
 the *difference* is resampled over sessions, the same ones in every run (80 % intervals,
-`metrics.bootstrap`); an improvement is sure where nearly all resamples have it.
+`metrics.bootstrap`); an improvement is sure where nearly all resamples and every draw have it.
 
 Left out: what two resources do together, and the error of the profile (see `Profile.draw`).
 """
@@ -21,7 +21,7 @@ import numpy as np
 from v4sim.errors import ConfigError, V4Error
 from v4sim.limiter.objective import Objective
 from v4sim.limiter.resources import RESOURCES, Resource, Unasked, Variant
-from v4sim.limiter.sample import Reading, Sample
+from v4sim.limiter.sample import P95, Reading, Sample
 from v4sim.metrics.bootstrap import Interval, percentile_interval
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ STEP = 0.10
 REPEATS = 3
 # A dozen resources are asked at once: at nine of ten resamples one of them would look sure by luck.
 SURE = 0.99
+# Calls beyond a percentile, below which it is the word of single calls.
+FEWEST_BEYOND = 10
 Report = Callable[[float, float], None]
 
 
@@ -46,10 +48,11 @@ class Outcome:
     difference: float  # value less the unchanged one, in the objective's unit
     interval: Interval | None  # of the difference
     better_share: float | None  # of the resamples
+    worst_gain: float  # of the single draws of the workload
 
     @property
     def is_sure(self) -> bool:
-        return self.gain > 0 and self.better_share is not None and self.better_share >= SURE
+        return self.worst_gain > 0 and self.better_share is not None and self.better_share >= SURE
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,17 @@ class Study:
         """The best of those that surely improve the objective."""
         return next((one for one in self.outcomes if one.is_sure), None)
 
+    @property
+    def caution(self) -> str | None:
+        """What a reader must know of the figure itself."""
+        beyond = round(self.calls / self.repeats * (1 - P95))
+        if self.objective.figure != "p95" or beyond >= FEWEST_BEYOND:
+            return None
+        return (
+            f"the p95 of {self.calls // self.repeats} calls a draw is the word of {beyond} of them: take "
+            "more sessions, a wider window (--window), or the mean (--objective ttft_warm_mean)"
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """The `limiter` entry of result.json."""
         return {
@@ -80,6 +94,7 @@ class Study:
             "repeats": self.repeats,
             "calls": self.calls,
             "value": self.value,
+            "caution": self.caution,
             "limiter": None if self.limiter is None else self.limiter.resource.name,
             "resources": [
                 {
@@ -91,6 +106,7 @@ class Study:
                     "difference": one.difference,
                     "difference_ci": one.interval,
                     "better_share": one.better_share,
+                    "worst_gain": one.worst_gain,
                     "sure": one.is_sure,
                 }
                 for one in self.outcomes
@@ -185,7 +201,9 @@ def _outcome(
         share = float(np.mean(moved < 0 if objective.is_time else moved > 0))
     elif np.isinf(old) and np.isfinite(new):
         share = 1.0  # calls that were not served at all now are
-    return Outcome(resource, change, new, _gain(objective, old, new), new - old, interval, share)
+    gains = [_gain(objective, a.value, b.value) for a, b in zip(before, after, strict=True)]
+    gain = _gain(objective, old, new)
+    return Outcome(resource, change, new, gain, new - old, interval, share, min(gains))
 
 
 def _gain(objective: Objective, before: float, after: float) -> float:
