@@ -31,10 +31,15 @@ class Scenario:
     table: TraceTable
     deployment: Deployment
     profile: Profile
-    spec: ModelSpec
     pools: RankPools
     workload: WorkloadOptions
     seed: int
+
+    @property
+    def spec(self) -> ModelSpec:
+        from v4sim.model import spec
+
+        return spec(self.deployment.model.name)
 
     def cost(self) -> StepCost:
         """A step cost of its own: it notes which domains a run left."""

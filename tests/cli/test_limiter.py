@@ -20,7 +20,8 @@ def test_the_ranking_is_printed_and_nothing_is_written(
     before = set(tmp_path.iterdir())
     outcome = v4sim("limiter", small_trace.name, *QUICK)
     assert outcome.code == 0, outcome.err
-    assert "limiter: none of these alone surely improves it" in outcome.out  # four sessions tell nothing
+    # Four sessions make nothing sure.
+    assert "limiter: none of these alone" in outcome.out
     assert "Kernels, all of them" in outcome.out
     assert "12 calls, 3 times" in outcome.err
     assert set(tmp_path.iterdir()) == before

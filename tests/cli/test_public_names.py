@@ -21,6 +21,7 @@ OPTIONS = {
         "--deployment",
         "--force",
         "--help",
+        "--jobs",
         "--json",
         "--no-report",
         "--objective",

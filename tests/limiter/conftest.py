@@ -48,10 +48,8 @@ def scenario(make_trace: Callable[[Sequence[CallRow]], TraceTable]) -> Callable[
         seed: int = 0,
     ) -> Scenario:
         deployed = config.resolve(config.load(preset, ["engine.cpu_cached_token_us=0.5", *sets]))
-        model = spec(deployed.model.name)
+        held = pools(deployed, spec(deployed.model.name))
         load = workload or WorkloadOptions(sessions=12, window="0%:100%")
-        return Scenario(
-            make_trace(rows or agents()), deployed, B200, model, pools(deployed, model), load, seed
-        )
+        return Scenario(make_trace(rows or agents()), deployed, B200, held, load, seed)
 
     return make

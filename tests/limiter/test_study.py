@@ -26,9 +26,16 @@ def asked(
     names: Sequence[str] = (),
     step: float = 0.5,
     repeats: int = 1,
+    jobs: int = 1,
 ) -> Study:
     return study(
-        scenario, scenario.run(), objective(goal), step=step, repeats=repeats, asked=resources(names)
+        scenario,
+        scenario.run(),
+        objective(goal),
+        step=step,
+        repeats=repeats,
+        asked=resources(names),
+        jobs=jobs,
     )
 
 
@@ -108,6 +115,15 @@ def test_the_same_question_has_the_same_answer(scenario: Make) -> None:
     first, second = (asked(scenario(), names=["gpu", "chunk"], repeats=2).as_dict() for _ in range(2))
     assert first == second
     assert first["repeats"] == 2
+
+
+def test_several_processes_find_the_same(scenario: Make) -> None:
+    world = scenario(sets=["engine.cpu_step_us=0"])
+    alone, shared = (
+        asked(world, names=["gpu", "host_step", "chunk"], repeats=2, jobs=jobs).as_dict() for jobs in (1, 2)
+    )
+    assert alone == shared
+    assert [one["name"] for one in shared["unasked"]] == ["host_step"]
 
 
 def test_a_p95_of_few_calls_says_how_few(scenario: Make) -> None:
@@ -190,6 +206,8 @@ def test_questions_without_an_answer(scenario: Make) -> None:
         asked(scenario(), step=0.0)
     with pytest.raises(ConfigError, match="0 repeats"):
         asked(scenario(), repeats=0)
+    with pytest.raises(ConfigError, match="on 0 processes"):
+        asked(scenario(), jobs=0)
     alone = scenario(LONE, workload=WorkloadOptions(sessions=1, window="0%:100%"))
     with pytest.raises(ConfigError, match="no call in the steady window has a ttft_warm_p95"):
         asked(alone)

@@ -44,6 +44,7 @@ def test_without_a_sure_one_none_is_named(
 ) -> None:
     said = page(runbuilder, htmlpage, tmp_path, runbuilder.draw_limiter(sure=False)).text()
     assert "No single resource" in said
+    assert "the best guess is “KV pool”" in said
     assert "helps most" not in said
     assert "The p95 of 20 calls a draw is the word of 1 of them." in said
 

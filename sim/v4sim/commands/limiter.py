@@ -56,6 +56,9 @@ def limiter(
             "--repeats", metavar="N", min=1, help="Draws of the workload that figures are means of."
         ),
     ] = 3,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes that share the replays.")
+    ] = 1,
     only: Annotated[
         list[str] | None,
         typer.Option("--only", metavar="RESOURCE", help="Ask for this resource; may be repeated [all]."),
@@ -100,7 +103,16 @@ def limiter(
     talk.say(f"simulating {scenario.table.n:,} calls, {draws * (1 + len(asked))} times")
     result, found = simulated(scenario)
     with talk.progress("resources") as advance:
-        ranking = study(scenario, result, wanted, step=step, repeats=repeats, asked=asked, report=advance)
+        ranking = study(
+            scenario,
+            result,
+            wanted,
+            step=step,
+            repeats=repeats,
+            asked=asked,
+            jobs=jobs,
+            report=advance,
+        )
     entry = rundir.plain(ranking.as_dict())
     if output is not None:
         found = replace(found, tree={**found.tree, "limiter": entry})
@@ -115,7 +127,7 @@ def lines(entry: Mapping[str, Any]) -> Iterator[str]:
     """The ranking for a person, from the `limiter` entry of a result."""
     yield (
         f"{entry['says']}: {_value(entry, entry['value'])} over {entry['calls']:,} calls "
-        f"in {entry['repeats']} draws of the workload"
+        f"in {entry['repeats']} {'draw' if entry['repeats'] == 1 else 'draws'} of the workload"
     )
     yield verdict(entry)
     yield ""
@@ -139,7 +151,14 @@ def verdict(entry: Mapping[str, Any]) -> str:
     for one in entry["resources"]:
         if one["name"] == entry["limiter"]:
             return f"limiter: {one['title']} ({one['change']}), {one['gain']:.1%} better"
-    return "limiter: none of these alone surely improves it"
+    best = entry["resources"][0] if entry["resources"] else None
+    if best is None or best["gain"] <= 0:
+        return "limiter: none of these alone improves it"
+    share = "" if best["better_share"] is None else f", in {best['better_share']:.0%} of resamples"
+    return (
+        f"limiter: none of these alone surely improves it; the best guess is {best['title']} "
+        f"({best['change']}), {best['gain']:.1%} better{share}"
+    )
 
 
 def _value(entry: Mapping[str, Any], value: float | None) -> str:

@@ -48,4 +48,4 @@ def prepare(
     talk.say(f"seed {seed}")
     for note in notes:
         talk.say(f"default workload: {note}")
-    return Scenario(table, deployed, measured, model, pools(deployed, model), workload, seed)
+    return Scenario(table, deployed, measured, pools(deployed, model), workload, seed)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from v4sim.errors import ConfigError, V4Error
+from v4sim.limiter.execute import run_all
 from v4sim.limiter.objective import Objective
-from v4sim.limiter.resources import RESOURCES, Resource, Unasked, Variant
+from v4sim.limiter.resources import RESOURCES, Resource, Unasked, resources
 from v4sim.limiter.sample import P95, Reading, Sample
 from v4sim.metrics.bootstrap import Interval, percentile_interval
 
@@ -75,11 +76,11 @@ class Study:
     @property
     def caution(self) -> str | None:
         """What a reader must know of the figure itself."""
-        beyond = round(self.calls / self.repeats * (1 - P95))
+        beyond = max(1, round(self.calls / self.repeats * (1 - P95)))
         if self.objective.figure != "p95" or beyond >= FEWEST_BEYOND:
             return None
         return (
-            f"the p95 of {self.calls // self.repeats} calls a draw is the word of {beyond} of them: take "
+            f"the p95 of {self.calls // self.repeats} calls a draw is the word of {beyond} of them; take "
             "more sessions, a wider window (--window), or the mean (--objective ttft_warm_mean)"
         )
 
@@ -126,44 +127,87 @@ def study(
     step: float = STEP,
     repeats: int = REPEATS,
     asked: Sequence[Resource] = RESOURCES,
+    jobs: int = 1,
     report: Report | None = None,
 ) -> Study:
     """Run `scenario` again with `step` more of each resource. `base` is the unchanged run.
 
-    `report` is called with (runs done, runs in all). Raises ConfigError where there is nothing to improve.
+    `jobs` processes share the runs; the answer is the same. `report` is called with (runs done, runs in all).
+    Raises ConfigError where there is nothing to improve.
     """
     if not 0.0 < step <= 1.0:
         raise ConfigError(f"a step of {step:g} is no share to add to a resource; give one like 0.1.")
-    if repeats < 1:
-        raise ConfigError(f"{repeats} repeats: at least one draw of the workload is needed.")
+    if repeats < 1 or jobs < 1:
+        raise ConfigError(f"{repeats} repeats on {jobs} processes: at least one of each is needed.")
     draws = draws_of(scenario, repeats)
-    done, total = 0, len(draws) * (1 + len(asked)) - 1
-
-    def run(one: Scenario) -> RunResult:
-        nonlocal done
-        if report is not None:
-            report(done, total)
-        done += 1
-        return one.run()
-
-    bases = [base, *(run(draw) for draw in draws[1:])]
+    count = _Count(len(draws) * (1 + len(asked)) - 1, report)
+    bases = [base, *run_all(_run, draws[1:], jobs, count.one_more)]
     samples = [Sample.of(draw, result, objective) for draw, result in zip(draws, bases, strict=True)]
     before = [sample.read(result) for sample, result in zip(samples, bases, strict=True)]
+    tasks = [
+        _Task(resource.name, draw, sample, step)
+        for resource in asked
+        for draw, sample in zip(draws, samples, strict=True)
+    ]
+    answers = run_all(_answer, tasks, jobs, count.one_more)
     outcomes, unasked = [], []
-    for resource in asked:
-        try:
-            variants = [_grown(resource, draw, step) for draw in draws]
-            after = [
-                sample.read(run(variant.scenario)) for sample, variant in zip(samples, variants, strict=True)
-            ]
-        except V4Error as error:  # the scenario has none of it, or its options contradict more of it
-            unasked.append((resource, str(error)))
-            continue
-        outcomes.append(_outcome(resource, variants[0].change, objective, before, after))
+    for number, resource in enumerate(asked):
+        own = answers[number * len(draws) : (number + 1) * len(draws)]
+        refused = [answer for answer in own if isinstance(answer, Unasked)]
+        if refused:
+            unasked.append((resource, refused[0].reason))
+        else:
+            after = [answer for answer in own if isinstance(answer, _Answer)]
+            outcomes.append(_outcome(resource, objective, before, after))
     outcomes.sort(key=lambda one: -one.gain)  # stable: ties in the order of the resources
     calls = sum(len(sample.rows) for sample in samples)
     value = float(np.mean([reading.value for reading in before]))
     return Study(objective, step, len(draws), calls, value, tuple(outcomes), tuple(unasked))
+
+
+@dataclass(slots=True)
+class _Count:
+    """Runs done, for whoever watches."""
+
+    total: int
+    report: Report | None
+    done: int = 0
+
+    def one_more(self) -> None:
+        self.done += 1
+        if self.report is not None:
+            self.report(self.done, self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One counterfactual run and the sample that reads it. The resource goes by its name: code cannot."""
+
+    resource: str
+    scenario: Scenario
+    sample: Sample
+    step: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    change: str
+    reading: Reading
+
+
+def _run(scenario: Scenario) -> RunResult:
+    return scenario.run()
+
+
+def _answer(task: _Task) -> _Answer | Unasked:
+    (resource,) = resources([task.resource])
+    variant = resource.more(task.scenario, task.step)
+    if isinstance(variant, Unasked):
+        return variant
+    try:
+        return _Answer(variant.change, task.sample.read(variant.scenario.run()))
+    except V4Error as error:  # its options contradict more of it
+        return Unasked(str(error))
 
 
 def draws_of(scenario: Scenario, repeats: int) -> list[Scenario]:
@@ -177,16 +221,10 @@ def draws_of(scenario: Scenario, repeats: int) -> list[Scenario]:
     return [scenario, *(replace(scenario, workload=other) for other in shuffled)]
 
 
-def _grown(resource: Resource, scenario: Scenario, step: float) -> Variant:
-    variant = resource.more(scenario, step)
-    if isinstance(variant, Unasked):
-        raise ConfigError(variant.reason)
-    return variant
-
-
 def _outcome(
-    resource: Resource, change: str, objective: Objective, before: list[Reading], after: list[Reading]
+    resource: Resource, objective: Objective, before: list[Reading], answers: list[_Answer]
 ) -> Outcome:
+    after = [answer.reading for answer in answers]
     old, new = (float(np.mean([reading.value for reading in side])) for side in (before, after))
     pairs = [
         new.draws - old.draws
@@ -203,7 +241,7 @@ def _outcome(
         share = 1.0  # calls that were not served at all now are
     gains = [_gain(objective, a.value, b.value) for a, b in zip(before, after, strict=True)]
     gain = _gain(objective, old, new)
-    return Outcome(resource, change, new, gain, new - old, interval, share, min(gains))
+    return Outcome(resource, answers[0].change, new, gain, new - old, interval, share, min(gains))
 
 
 def _gain(objective: Objective, before: float, after: float) -> float:
