@@ -15,7 +15,9 @@ from v4sim.cache.check import check_tree
 from v4sim.cache.legal import HitPolicy
 from v4sim.cache.node import SpanNode
 from v4sim.cache.owner import CacheOwner
+from v4sim.cache.sglang_tree import SGLangTree
 from v4sim.cache.tree import SpanTree
+from v4sim.cache.vllm_tree import VLLMTree
 from v4sim.errors import LawError
 from v4sim.prefix import NO_PARENT, PrefixIndex
 from v4traces import TraceTable
@@ -84,7 +86,7 @@ class TreeMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.prefixes = CONTENTS.index()
-        self.tree = SpanTree(self.prefixes)
+        self.tree = SGLangTree(self.prefixes)
         self.held: list[tuple[int, int, SpanNode]] = []
         self.known: set[tuple[int, int]] = set()
 
@@ -171,7 +173,7 @@ class PageGrainMachine(TreeMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tree = SpanTree(self.prefixes, page_grain=True)
+        self.tree = VLLMTree(self.prefixes)
 
     @rule(uid=st.integers(0, 7), tokens=st.integers(1, LENGTH), used=st.integers(0, LENGTH))
     def compute_again(self, uid: int, tokens: int, used: int) -> None:
@@ -181,7 +183,7 @@ class PageGrainMachine(TreeMachine):
         if below is not None and below.end != length:
             below = self.tree.split(below, length)
         if below is not None:
-            self.tree.take_what_came_first(below)
+            self.tree.lead_to(below)
         before = self.tree.kv_tokens
         end, added = self.tree.insert(uid, below, upto, length)
         assert added == self.tree.kv_tokens - before == upto - length
@@ -207,7 +209,7 @@ def put(tree: SpanTree, uid: int, upto: int, swa_from: int = 0) -> None:
 
 
 def test_the_least_recently_used_leaf_goes_first_and_a_use_covers_the_whole_path() -> None:
-    tree = SpanTree(Rows([-1, -1, 0], [0, 0, 8]).index())
+    tree = SGLangTree(Rows([-1, -1, 0], [0, 0, 8]).index())
     put(tree, 0, 8)
     put(tree, 1, 8)
     put(tree, 2, 16)  # extends content 0, so 0 is used again
@@ -217,8 +219,8 @@ def test_the_least_recently_used_leaf_goes_first_and_a_use_covers_the_whole_path
 
 
 def test_sglang_evicts_the_last_page_then_the_window_then_the_rest_at_once_and_vllm_page_by_page() -> None:
-    for page_grain, left in ((False, [20, 16, 0]), (True, [20, 16, 12])):
-        tree = SpanTree(Rows([-1], [0]).index(), page_grain=page_grain)
+    for kind, left in ((SGLangTree, [20, 16, 0]), (VLLMTree, [20, 16, 12])):
+        tree = kind(Rows([-1], [0]).index())
         put(tree, 0, 24, swa_from=16)
         for expected in left:
             tree.evict(1)
@@ -226,7 +228,7 @@ def test_sglang_evicts_the_last_page_then_the_window_then_the_rest_at_once_and_v
 
 
 def test_where_a_match_cuts_a_node_both_parts_count_as_used() -> None:
-    tree = SpanTree(Rows([-1, -1, 0], [0, 0, 8]).index())
+    tree = SGLangTree(Rows([-1, -1, 0], [0, 0, 8]).index())
     put(tree, 0, 20, swa_from=16)
     put(tree, 1, 20, swa_from=16)
     node, length = tree.find(2, 16)
@@ -241,7 +243,7 @@ def test_where_a_match_cuts_a_node_both_parts_count_as_used() -> None:
 def test_what_one_call_inserts_at_once_leaves_at_once_whoever_owns_it() -> None:
     """Content 1 goes on from 0 at 8: SGLang's node knows nothing of that until somebody turns off there."""
     for turned, left in ((False, 0), (True, 8)):
-        tree = SpanTree(Rows([-1, 0], [0, 8]).index())
+        tree = SGLangTree(Rows([-1, 0], [0, 8]).index())
         put(tree, 1, 20, swa_from=16)
         if turned:
             tree.insert(0, None, 8, 8)
@@ -252,7 +254,7 @@ def test_what_one_call_inserts_at_once_leaves_at_once_whoever_owns_it() -> None:
 
 
 def test_what_two_calls_computed_alike_is_held_twice_and_lasts_until_both_copies_are_gone() -> None:
-    tree = SpanTree(Rows([-1, 0], [0, 8]).index(), page_grain=True)
+    tree = VLLMTree(Rows([-1, 0], [0, 8]).index())
     first, _ = tree.insert(0, None, 8, 8)
     assert first is not None
     tree.lock(first)
@@ -271,7 +273,7 @@ def test_what_two_calls_computed_alike_is_held_twice_and_lasts_until_both_copies
 
 def test_a_hit_goes_over_the_copy_that_came_first_so_that_the_other_one_may_leave() -> None:
     """Content 1 was computed below a second copy of 8 tokens; whoever hits it needs one copy only."""
-    tree = SpanTree(Rows([-1, 0], [0, 8]).index(), page_grain=True)
+    tree = VLLMTree(Rows([-1, 0], [0, 8]).index())
     first, _ = tree.insert(0, None, 8, 8)
     again, _ = tree.insert(1, None, 12, 12)
     for node in (first, again):
@@ -281,7 +283,7 @@ def test_a_hit_goes_over_the_copy_that_came_first_so_that_the_other_one_may_leav
     node, length = tree.find(1, 12)
     assert (node, length) == (again, 12)
     assert node is not None
-    tree.take_what_came_first(node)
+    tree.lead_to(node)
     tree.lock(node)
     assert node.parent is first
     assert tree.evictable_tokens == 8
@@ -291,7 +293,7 @@ def test_a_hit_goes_over_the_copy_that_came_first_so_that_the_other_one_may_leav
 
 
 def test_what_was_let_go_at_once_leaves_from_its_end_even_where_the_way_to_it_has_changed() -> None:
-    tree = SpanTree(Rows([-1, 0], [0, 8]).index(), page_grain=True)
+    tree = VLLMTree(Rows([-1, 0], [0, 8]).index())
     first, _ = tree.insert(0, None, 8, 8)
     again, _ = tree.insert(1, None, 16, 16)
     for node in (first, again):
@@ -301,7 +303,7 @@ def test_what_was_let_go_at_once_leaves_from_its_end_even_where_the_way_to_it_ha
     assert again is not None
     tree.touch(again)
     tree.unlock(again)  # 8 tokens of its own below a copy of the first 8
-    tree.take_what_came_first(again)
+    tree.lead_to(again)
     left = []
     while tree.evictable_tokens:
         tree.evict(PAGE)
@@ -310,7 +312,7 @@ def test_what_was_let_go_at_once_leaves_from_its_end_even_where_the_way_to_it_ha
 
 
 def test_windows_leave_from_the_root_first_so_that_a_session_can_still_resume_at_its_end() -> None:
-    tree = SpanTree(Rows([-1, 0, 1], [0, 8, 16]).index())
+    tree = SGLangTree(Rows([-1, 0, 1], [0, 8, 16]).index())
     for uid, upto in ((0, 8), (1, 16), (2, 24)):
         put(tree, uid, upto)
     tree.evict_swa(8)
@@ -319,7 +321,7 @@ def test_windows_leave_from_the_root_first_so_that_a_session_can_still_resume_at
 
 
 def test_what_loses_the_window_at_the_end_of_a_leaf_goes_with_it_and_what_is_above_stays() -> None:
-    tree = SpanTree(Rows([-1, -1], [0, 0]).index())
+    tree = SGLangTree(Rows([-1, -1], [0, 0]).index())
     put(tree, 0, 12, swa_from=4)
     put(tree, 1, 8)
     tree.evict_swa(4)
@@ -330,7 +332,7 @@ def test_what_loses_the_window_at_the_end_of_a_leaf_goes_with_it_and_what_is_abo
 
 
 def test_a_newcomer_brings_back_a_window_that_was_lost() -> None:
-    tree = SpanTree(Rows([-1], [0]).index())
+    tree = SGLangTree(Rows([-1], [0]).index())
     put(tree, 0, 12, swa_from=12)
     assert tree.swa_tokens == 0
     tree.insert(0, None, 12, 4)
@@ -339,7 +341,7 @@ def test_a_newcomer_brings_back_a_window_that_was_lost() -> None:
 
 def test_a_look_up_uses_only_what_may_be_used() -> None:
     """Content 1 shares two pages with 0, whose window lies elsewhere: a match, but no hit."""
-    tree = SpanTree(Rows([-1, 0, -1], [0, 8, 0]).index())
+    tree = SGLangTree(Rows([-1, 0, -1], [0, 8, 0]).index())
     owner = CacheOwner(tree, HitPolicy("strict", PAGE, 2, 4), kv_tokens=99, swa_tokens=99, request_slots=2)
     put(tree, 0, 16, swa_from=12)
     put(tree, 2, 16, swa_from=12)
@@ -354,7 +356,7 @@ def test_a_request_larger_than_the_pool_never_pushes_occupancy_above_capacity() 
     """LMCache#1826: no ghost tokens, whatever is asked for."""
     prefixes = Rows([-1, -1], [0, 0]).index()
     owner = CacheOwner(
-        SpanTree(prefixes), HitPolicy("strict", PAGE, 2, 4), kv_tokens=20, swa_tokens=20, request_slots=2
+        SGLangTree(prefixes), HitPolicy("strict", PAGE, 2, 4), kv_tokens=20, swa_tokens=20, request_slots=2
     )
     assert not owner.make_kv_room(24)
     with pytest.raises(LawError, match="can never hold more"):

@@ -117,10 +117,7 @@ class CacheOwner:
         tree = self.tree
         node, length = tree.find(uid, limit_tokens)
         if node is not None:
-            if node.end != length:
-                node = tree.split(node, length)
-            else:
-                tree.end_at(node)
+            node = tree.ended_at(node, length)
         hit = self.policy.legal_hit(node, length)
         if hit.node is not None:
             tree.touch(hit.node)
@@ -133,8 +130,7 @@ class CacheOwner:
             return None
         if node.end != hit.tokens:
             node = self.tree.split(node, hit.tokens)
-        if self.tree.page_grain:
-            self.tree.take_what_came_first(node)
+        self.tree.lead_to(node)
         self.tree.lock(node)
         return node
 

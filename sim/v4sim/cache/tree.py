@@ -7,17 +7,13 @@ a million-token session costs a handful of them. Invariants, checked by `cache.c
 * `kv_tokens` is the sum of node sizes, `protected_tokens` that of nodes with locks;
 * `swa_tokens` is the sum of what nodes hold of the sliding window.
 
-Eviction is least recently used, leaves only, in one of two grains: SGLang's nodes or pages from a leaf's
-tail (vLLM, whose free list receives a request's blocks tail first). SGLang gives what lies before a
-window, the window and its last page nodes of their own; here they are cuts of one span. Recency is
-kept lazily: using a node uses all its ancestors, and that is applied when an ancestor becomes a leaf.
-
-In page grain the same content may lie in several nodes (`copies`).
+Eviction is least recently used, leaves only. Recency is kept lazily: using a node uses all its ancestors,
+and that is applied when an ancestor becomes a leaf. Here spans are what is kept, used and evicted; what
+the engines do otherwise is in `sglang_tree` (its nodes) and `vllm_tree` (blocks).
 """
 
 from __future__ import annotations
 
-from v4sim.cache.copies import Copies
 from v4sim.cache.leaves import LeafQueue
 from v4sim.cache.node import SpanNode
 from v4sim.cache.windows import WindowList
@@ -25,18 +21,15 @@ from v4sim.prefix import NO_PARENT, PrefixIndex
 
 
 class SpanTree:
-    """Resident spans of one owner. `page_grain` selects vLLM's eviction grain.
+    """Resident spans of one owner.
 
-    `keeps_leaves`: a leaf that loses its window keeps its history. Without it the leaf goes whole, as in
-    SGLang where nothing could resume there.
+    `keeps_leaves`: a leaf that loses its window keeps its history. Without it the leaf goes whole, as
+    where nothing could resume there.
     """
 
-    def __init__(
-        self, prefixes: PrefixIndex, *, page_grain: bool = False, keeps_leaves: bool = False
-    ) -> None:
+    def __init__(self, prefixes: PrefixIndex, *, keeps_leaves: bool = False) -> None:
         self.prefixes = prefixes
         self.page_tokens = prefixes.page_tokens
-        self.page_grain = page_grain
         self.keeps_leaves = keeps_leaves
         self.kv_tokens = 0
         self.protected_tokens = 0
@@ -45,7 +38,6 @@ class SpanTree:
         self.evicted_tokens = 0
         self.swa_evicted_tokens = 0
         self._tails: dict[int, SpanNode] = {}
-        self._copies = Copies(self._tails)
         self._leaves = LeafQueue()
         self._windows = WindowList()
         self._reach_tokens = 2 * self.page_tokens  # a window, which is at most a page, and a page
@@ -77,8 +69,6 @@ class SpanTree:
                     while tail.start >= limit:
                         assert tail.parent is not None
                         tail = tail.parent
-                    if uid in self._copies:
-                        tail = self._copies.first(tail, limit)
                     return tail, limit
                 limit = start
             uid = prefixes.parent(uid)
@@ -95,48 +85,10 @@ class SpanTree:
         self._tick += 1
         node.access = self._tick
         self._windows.use(node, self._reach_tokens)
-        above = node.parent if self._copies else None
-        while above is not None:
-            above.access = self._tick
-            above = above.parent
 
     def split(self, node: SpanNode, at: int) -> SpanNode:
-        """Cut `node` at `at`; returns the upper part [start, at). `node` stays itself as the lower part.
-
-        In SGLang that is a use of both parts of its node, unless it kept two nodes there already.
-        """
-        if self.page_grain or at in node.cuts:
-            return self._cut(node, at)
-        after = next((cut for cut in node.cuts if cut > at), node.end)
-        lower = node if after == node.end else self._cut(node, after)
-        upper = self._cut(lower, at)
-        self._use_rest(lower)
-        upper.access = lower.access
-        return upper
-
-    def end_at(self, node: SpanNode) -> None:
-        """SGLang's node ends where `node` does from now on: a cut between spans."""
-        rest, node.rest = node.rest, None
-        if rest is not None:
-            self._use_rest(rest)
-
-    def _use_rest(self, node: SpanNode) -> None:
-        """What is left of SGLang's node from the beginning of `node` on counts as used."""
-        self._tick += 1
-        while True:
-            if node.cuts:
-                node = self._cut(node, node.cuts[0])
-            node.access = self._tick
-            if node.rest is None:
-                return
-            node = node.rest
-
-    def _cut(self, node: SpanNode, at: int) -> SpanNode:
-        """`split` without a use."""
+        """Cut `node` at `at`; returns the upper part [start, at). `node` stays itself as the lower part."""
         upper = SpanNode(node.uid, node.start, at, node.parent, node.access)
-        if node.cuts:
-            upper.cuts = tuple([cut for cut in node.cuts if cut < at])
-            node.cuts = tuple([cut for cut in node.cuts if cut > at])
         upper.children = 1
         upper.born = node.born
         upper.locks = 1 if node.locks else 0
@@ -146,43 +98,15 @@ class SpanTree:
         # The page that a lock on the window protects lies at the node's end: the upper part is free of it.
         node.swa_start = max(node.swa_start, at)
         node.start = at
-        if upper.parent is not None and upper.parent.rest is node:
-            upper.parent.rest = upper
         node.parent = upper
-        if node.uid in self._copies:
-            self._copies.cut(node, upper)
         return upper
 
-    def take_what_came_first(self, node: SpanNode) -> None:
-        """Lead to `node` over the first of what lies in several nodes, as far as nobody holds the way."""
-        below = node
-        while self._copies and below.locks == 0 and below.parent is not None:
-            above = below.parent
-            if above.uid in self._copies:
-                first = self._copies.earlier(above)
-                if first is not None:
-                    end = min(first.end, above.end)
-                    if end < above.end:
-                        self.split(above, end)
-                        below = above
-                    elif end < first.end:
-                        first = self.split(first, end)
-                    self._move(below, first)
-            assert below.parent is not None
-            below = below.parent
+    def ended_at(self, node: SpanNode, at: int) -> SpanNode:
+        """The node that ends at `at`, which `node` contains: itself, or its upper part."""
+        return node if node.end == at else self.split(node, at)
 
-    def _move(self, node: SpanNode, to: SpanNode) -> None:
-        """`node` hangs below `to` from now on, which is a copy of what it hung below."""
-        above = node.parent
-        assert above is not None
-        node.parent = to
-        to.children += 1
-        above.children -= 1
-        if above.children == 0 and above.locks == 0:
-            above.access = max(above.access, node.access)
-            self._leaves.push(above)
-        if node.uid == above.uid:
-            self._copies.rerouted(above)
+    def lead_to(self, node: SpanNode) -> None:
+        """A hit that ends with `node` is about to be held: the way to it may still be chosen."""
 
     def lock(self, node: SpanNode) -> None:
         """Protect `node` and its ancestors from eviction, and the last page of window at its end."""
@@ -261,18 +185,11 @@ class SpanTree:
             tail = self._tails.get(owner)
             if tail is not None and tail.end > segment_start:
                 end = min(segment_end, tail.end)
-                if self.page_grain:
-                    node = self._copy(owner, segment_start, end, node, swa_from)
-                    added += end - segment_start
-                else:
-                    node = self._node_at(tail, end)
+                node, new = self._meet(tail, segment_start, end, node, swa_from)
+                added += new
                 segment_start = end
             if segment_start < segment_end:
-                above = node
-                node = self._append(owner, segment_start, segment_end, above, swa_from, upto)
-                bounds = (swa_from, upto - self.page_tokens)
-                if above is not None and added and segment_start not in bounds and not self.page_grain:
-                    above.rest = node
+                node = self._append(owner, segment_start, segment_end, node, swa_from, upto)
                 added += segment_end - segment_start
         assert node is not None
         holder: SpanNode | None = node
@@ -294,40 +211,22 @@ class SpanTree:
         node.swa_start = swa_from
         if node.swa_locks:
             self.swa_protected_tokens += self._read_tokens(node)
-        if swa_from > node.start and swa_from not in node.cuts and not self.page_grain:
-            node.cuts = tuple(sorted([*node.cuts, swa_from]))
 
-    def _node_at(self, tail: SpanNode, end: int) -> SpanNode:
-        """The node of `tail`'s span that ends at `end`, split off if necessary."""
+    def _meet(
+        self, tail: SpanNode, start: int, end: int, above: SpanNode | None, swa_from: int
+    ) -> tuple[SpanNode, int]:
+        """[start, end) of an insertion is resident already: the node that ends there, and tokens added."""
         node = tail
         while node.start >= end:
             assert node.parent is not None
             node = node.parent
-        if node.end != end:
-            return self.split(node, end)
-        self.end_at(node)
-        return node
+        return self.ended_at(node, end), 0
 
     def _append(
         self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int, upto: int
     ) -> SpanNode:
-        """`swa_from` and `upto`: of everything that is inserted at once."""
-        if not self.page_grain and parent is not None and parent.rest is not None:
-            self.end_at(parent)
-        node = self._add(uid, start, end, parent, swa_from)
-        if node.swa_start < end and not self.page_grain:
-            places = sorted({node.swa_start, upto - self.page_tokens})
-            node.cuts = tuple([cut for cut in places if start < cut < end])
-        if self.page_grain:
-            self._copies.append(node)
-        else:
-            self._tails[uid] = node
-        return node
-
-    def _copy(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
-        """Content that is resident already, computed by another call for itself."""
-        node = self._add(uid, start, end, parent, swa_from)
-        self._copies.add(node)
+        """The new tail of content `uid`. `swa_from` and `upto`: of everything that is inserted at once."""
+        node = self._tails[uid] = self._add(uid, start, end, parent, swa_from)
         return node
 
     def _add(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
@@ -347,28 +246,22 @@ class SpanTree:
         """Free at least `tokens` of history, oldest leaves first; returns what was freed (maybe less)."""
         freed = 0
         while freed < tokens:
-            node = self._leaves.pop()
-            if node is None:
+            leaf = self._leaves.pop()
+            if leaf is None:
                 break
-            cut = self._grain(node, tokens - freed)
-            freed += cut
-            self._drop(node, cut)
-            above = node.parent
-            while not node.alive and above is not None and above.rest is node:
-                node, above = above, above.parent  # SGLang's node goes on upwards
-                node.rest = None
-                cut = self._grain(node, node.tokens)
-                freed += cut
-                self._drop(node, cut)
+            freed += self._evict_leaf(leaf, tokens - freed)
         self.evicted_tokens += freed
         return freed
 
-    def _grain(self, node: SpanNode, tokens: int) -> int:
-        """How much of a leaf goes at once when `tokens` are needed."""
-        if self.page_grain:
-            page = self.page_tokens
-            return min(node.tokens, -(-tokens // page) * page)
-        return node.end - node.cuts[-1] if node.cuts else node.tokens
+    def _evict_leaf(self, leaf: SpanNode, wanted_tokens: int) -> int:
+        """Drop of an unlocked leaf what goes at once where so much is wanted; returns what was freed."""
+        grain = self._grain(leaf, wanted_tokens)
+        self._drop(leaf, grain)
+        return grain
+
+    def _grain(self, leaf: SpanNode, wanted_tokens: int) -> int:
+        """Tokens at the end of a leaf that go at once."""
+        return leaf.tokens
 
     def _drop(self, leaf: SpanNode, tokens: int) -> None:
         """Drop the last `tokens` of a leaf."""
@@ -389,7 +282,7 @@ class SpanTree:
             last = node.end - (self._read_tokens(node) if node.swa_locks else 0)
             while freed < tokens and node.swa_start < last:
                 begin = node.swa_start
-                stop = min([cut for cut in node.cuts if begin < cut < last], default=last)
+                stop = self._window_stop(node, last)
                 freed += stop - begin
                 if stop == node.end and not (node.children or node.locks or self.keeps_leaves):
                     gone = self._grain(node, node.tokens)
@@ -405,18 +298,19 @@ class SpanTree:
         self.swa_evicted_tokens += freed
         return freed
 
+    def _window_stop(self, node: SpanNode, last: int) -> int:
+        """Up to where the window of `node` goes at once, at most to `last`."""
+        return last
+
     def _shorten(self, node: SpanNode, cut: int) -> None:
         """Drop the last `cut` tokens of a leaf; its window goes with them."""
         held = node.swa_tokens
-        node.cuts = node.cuts[:-1]
         node.end -= cut
         node.swa_start = min(node.swa_start, node.end)
         self.swa_tokens += node.swa_tokens - held
         if held and not node.swa_tokens:
             self._windows.remove(node)
         self.kv_tokens -= cut
-        if node.uid in self._copies and self._tails[node.uid] is node:
-            self._copies.follow_longest(node.uid, node)
 
     def _remove(self, node: SpanNode) -> None:
         node.alive = False
@@ -425,18 +319,19 @@ class SpanTree:
             self.swa_tokens -= node.swa_tokens
             self._windows.remove(node)
         above = node.parent
-        before = above if above is not None and above.uid == node.uid else None
-        if node.uid in self._copies:
-            self._copies.remove(node, before)
-        elif before is not None:
-            self._tails[node.uid] = before
-        else:
-            del self._tails[node.uid]
+        self._forget(node, above if above is not None and above.uid == node.uid else None)
         if above is not None:
             above.children -= 1
             above.access = max(above.access, node.access)
             if above.children == 0 and above.locks == 0:
                 self._leaves.push(above)
+
+    def _forget(self, node: SpanNode, before: SpanNode | None) -> None:
+        """Lookups of the content of `node` end with `before`, what led to it within that content."""
+        if before is not None:
+            self._tails[node.uid] = before
+        else:
+            del self._tails[node.uid]
 
     def windows(self) -> list[SpanNode]:
         """Every node that holds some sliding window, the next to lose it first; for checks."""
@@ -445,9 +340,13 @@ class SpanTree:
     def nodes(self) -> list[SpanNode]:
         """Every resident node, children before parents within a span; for checks and reports."""
         found: dict[int, SpanNode] = {}
-        for tail in (*self._tails.values(), *self._copies.all()):
-            node: SpanNode | None = tail
+        for end in self._ends():
+            node: SpanNode | None = end
             while node is not None and id(node) not in found:
                 found[id(node)] = node
                 node = node.parent
         return list(found.values())
+
+    def _ends(self) -> list[SpanNode]:
+        """Nodes from which every other one is reached upwards."""
+        return list(self._tails.values())

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from v4sim.cache.legal import HitPolicy
 from v4sim.cache.marks import WindowMarks
 from v4sim.cache.owner import CacheOwner
-from v4sim.cache.tree import SpanTree
+from v4sim.cache.sglang_tree import SGLangTree
+from v4sim.cache.vllm_tree import VLLMTree
 from v4sim.engine.base import Scheduler
 from v4sim.engine.native.build import make_native
 from v4sim.engine.rank import Rank
@@ -104,7 +105,7 @@ def make_rank(
     engine = deployment.engine
     is_vllm = engine.kind == "vllm"
     owner = CacheOwner(
-        SpanTree(prefixes, page_grain=is_vllm, keeps_leaves=is_vllm or engine.swa_veto != "strict"),
+        VLLMTree(prefixes) if is_vllm else SGLangTree(prefixes, keeps_leaves=engine.swa_veto != "strict"),
         HitPolicy(engine.swa_veto, engine.page_tokens, spec.sliding_window, spec.num_layers),
         kv_tokens=pools.kv_tokens,
         swa_tokens=pools.swa_tokens,

@@ -19,7 +19,8 @@ from oracle.script import Clock, Script, accepted
 from v4sim.cache.legal import Hit, HitPolicy
 from v4sim.cache.marks import WindowMarks
 from v4sim.cache.owner import CacheOwner
-from v4sim.cache.tree import SpanTree
+from v4sim.cache.sglang_tree import SGLangTree
+from v4sim.cache.vllm_tree import VLLMTree
 from v4sim.clock import call_at
 from v4sim.cost.base import ConstantCost, RankLoad
 from v4sim.engine.base import Chunk, Scheduler
@@ -179,7 +180,7 @@ class World:
         prefixes = PrefixIndex(table, page, ahead)
         window = options.get("window_tokens", 0)
         owner = CacheOwner(
-            SpanTree(prefixes, page_grain=vllm),
+            (VLLMTree if vllm else SGLangTree)(prefixes),
             HitPolicy("strict", page, window, 1),
             kv_tokens=options["kv_tokens"],
             swa_tokens=options.get("swa_tokens", _UNBOUNDED),
