@@ -92,11 +92,18 @@ def test_a_victim_keeps_its_tokens_and_computes_everything_again(watch: Watch) -
     assert seen.ms("last_token_ns")[1] == 301.0 + 1 + 135
 
 
-@pytest.mark.parametrize(("sets", "hit"), [(SGLANG, 512), (VLLM, 768)], ids=["sglang", "vllm"])
+@pytest.mark.parametrize(
+    ("sets", "hit"),
+    [(SGLANG, 512), ([*VLLM, "engine.window_retention=all"], 768), (VLLM, 512)],
+    ids=["sglang", "vllm", "vllm-replay"],
+)
 def test_a_victims_published_pages_stay_a_hit_while_nobody_needs_them(
     watch: Watch, sets: list[str], hit: int
 ) -> None:
-    """SGLang published the prompt's whole pages only; vLLM has hashed those of the output as well."""
+    """SGLang published the prompt's whole pages only; vLLM has hashed those of the output as well.
+
+    But there is nothing to resume from behind the prompt, unless windows are kept everywhere.
+    """
     rows = [call("a", 500, 250), call("b", 600, 250, at_ms=3)]
     seen = watch(rows, sets=sets, kv_tokens=6 * PAGE)
     assert seen.by_row("retractions") == [0, 1]
