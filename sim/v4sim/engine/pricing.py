@@ -253,8 +253,8 @@ class Pricer:
             prefill: tuple[tuple[int, int], ...] = ()
             if planned:
                 prefill = tuple([(chunk.new_tokens + chunk.padding, chunk.past_tokens) for chunk in planned])
-                for new, _ in prefill:
-                    tokens += new
+                for chunk in planned:
+                    tokens += chunk.new_tokens
             loads[index] = RankLoad(rows, context_sum, context_max, prefill)
             work[index] = (rows, tokens)
         return loads, work
