@@ -13,7 +13,9 @@ def check_tree(tree: SpanTree) -> None:
         "kv_tokens": sum(n.tokens for n in nodes),
         "protected_tokens": sum(n.tokens for n in nodes if n.locks),
         "swa_tokens": sum(n.swa_tokens for n in nodes),
-        "swa_protected_tokens": sum(min(n.swa_tokens, tree.page_tokens) for n in nodes if n.swa_locks),
+        "swa_evictable_tokens": sum(
+            n.swa_tokens - (min(n.swa_tokens, tree.page_tokens) if n.swa_locks else 0) for n in nodes
+        ),
     }
     for name, expected in totals.items():
         if getattr(tree, name) != expected:

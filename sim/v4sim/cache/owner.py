@@ -86,7 +86,7 @@ class CacheOwner:
         free = swa.capacity - swa.used
         if tokens <= free:
             return True
-        if tokens > free + tree.swa_tokens - tree.swa_protected_tokens:
+        if tokens > free + tree.swa_evictable_tokens:
             return False
         kv_before = tree.kv_tokens
         swa.give(tree.evict_swa(tokens - free))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from v4sim.cache.leaves import LeafQueue
 from v4sim.cache.node import SpanNode
-from v4sim.cache.windows import WindowList
+from v4sim.cache.windows import Windows
 from v4sim.prefix import NO_PARENT, PrefixIndex
 
 
@@ -33,13 +33,11 @@ class SpanTree:
         self.keeps_leaves = keeps_leaves
         self.kv_tokens = 0
         self.protected_tokens = 0
-        self.swa_tokens = 0
-        self.swa_protected_tokens = 0
         self.evicted_tokens = 0
         self.swa_evicted_tokens = 0
         self._tails: dict[int, SpanNode] = {}
         self._leaves = LeafQueue()
-        self._windows = WindowList()
+        self._windows = Windows(self.page_tokens)
         self._reach_tokens = 2 * self.page_tokens  # a window, which is at most a page, and a page
         self._tick = 0
 
@@ -48,8 +46,12 @@ class SpanTree:
         return self.kv_tokens - self.protected_tokens
 
     @property
+    def swa_tokens(self) -> int:
+        return self._windows.tokens
+
+    @property
     def swa_evictable_tokens(self) -> int:
-        return self.swa_tokens - self.swa_protected_tokens
+        return self._windows.tokens - self._windows.protected_tokens
 
     # -- lookup ---------------------------------------------------------------------------------
 
@@ -93,8 +95,7 @@ class SpanTree:
         upper.born = node.born
         upper.locks = 1 if node.locks else 0
         upper.swa_start = min(node.swa_start, at)
-        if upper.swa_tokens:
-            self._windows.add_before(upper, node)
+        self._windows.part(upper, node)
         # The page that a lock on the window protects lies at the node's end: the upper part is free of it.
         node.swa_start = max(node.swa_start, at)
         node.start = at
@@ -110,9 +111,7 @@ class SpanTree:
 
     def lock(self, node: SpanNode) -> None:
         """Protect `node` and its ancestors from eviction, and the last page of window at its end."""
-        node.swa_locks += 1
-        if node.swa_locks == 1:
-            self.swa_protected_tokens += self._read_tokens(node)
+        self._windows.hold(node)
         above: SpanNode | None = node
         while above is not None:
             above.locks += 1
@@ -133,25 +132,15 @@ class SpanTree:
         self._tick += 1
         node = self._append(held.uid, held.end, upto, held, swa_from, upto)
         node.locks = 1  # held.locks stays: its direct holder becomes a locked child
-        node.swa_locks = 1
         self.protected_tokens += upto - held.end
-        self.swa_protected_tokens += self._read_tokens(node)
-        self._unguard(held)
+        self._windows.hold(node)
+        self._windows.let_go(held)
         if upto - held.end < self._reach_tokens:
             self._windows.use(node, self._reach_tokens)
         return node
 
-    def _read_tokens(self, node: SpanNode) -> int:
-        """What a call that holds `node` reads of its window: one page at its end; the rest may be evicted."""
-        return min(node.end - node.swa_start, self.page_tokens)
-
-    def _unguard(self, node: SpanNode) -> None:
-        node.swa_locks -= 1
-        if node.swa_locks == 0:
-            self.swa_protected_tokens -= self._read_tokens(node)
-
     def unlock(self, node: SpanNode) -> None:
-        self._unguard(node)
+        self._windows.let_go(node)
         above: SpanNode | None = node
         while above is not None:
             above.locks -= 1
@@ -200,17 +189,7 @@ class SpanTree:
         return node, added
 
     def _restore(self, node: SpanNode, swa_from: int) -> None:
-        """Someone's tombstone: a newcomer brings the window back from `swa_from` on."""
-        if swa_from >= node.swa_start:
-            return
-        if node.swa_locks:
-            self.swa_protected_tokens -= self._read_tokens(node)
-        if node.swa_start == node.end:
-            self._windows.add(node)
-        self.swa_tokens += node.swa_start - swa_from
-        node.swa_start = swa_from
-        if node.swa_locks:
-            self.swa_protected_tokens += self._read_tokens(node)
+        self._windows.restore(node, swa_from)
 
     def _meet(
         self, tail: SpanNode, start: int, end: int, above: SpanNode | None, swa_from: int
@@ -235,9 +214,7 @@ class SpanTree:
         node = SpanNode(uid, start, end, parent, self._tick)
         node.swa_start = min(max(start, swa_from), end)
         self.kv_tokens += end - start
-        if node.swa_start < end:
-            self.swa_tokens += end - node.swa_start
-            self._windows.add(node)
+        self._windows.add(node)
         return node
 
     # -- eviction -------------------------------------------------------------------------------
@@ -279,20 +256,16 @@ class SpanTree:
         """
         freed = 0
         for node in self._windows:
-            last = node.end - (self._read_tokens(node) if node.swa_locks else 0)
+            last = node.end - (self._windows.read_tokens(node) if node.swa_locks else 0)
             while freed < tokens and node.swa_start < last:
-                begin = node.swa_start
                 stop = self._window_stop(node, last)
-                freed += stop - begin
+                freed += stop - node.swa_start
                 if stop == node.end and not (node.children or node.locks or self.keeps_leaves):
                     gone = self._grain(node, node.tokens)
                     self.evicted_tokens += gone
                     self._drop(node, gone)
                     break
-                self.swa_tokens -= stop - begin
-                node.swa_start = stop
-                if stop == node.end:
-                    self._windows.remove(node)
+                self._windows.lose(node, stop)
             if freed >= tokens:
                 break
         self.swa_evicted_tokens += freed
@@ -304,20 +277,13 @@ class SpanTree:
 
     def _shorten(self, node: SpanNode, cut: int) -> None:
         """Drop the last `cut` tokens of a leaf; its window goes with them."""
-        held = node.swa_tokens
-        node.end -= cut
-        node.swa_start = min(node.swa_start, node.end)
-        self.swa_tokens += node.swa_tokens - held
-        if held and not node.swa_tokens:
-            self._windows.remove(node)
+        self._windows.lose_end(node, node.end - cut)
         self.kv_tokens -= cut
 
     def _remove(self, node: SpanNode) -> None:
         node.alive = False
         self.kv_tokens -= node.tokens
-        if node.swa_start < node.end:
-            self.swa_tokens -= node.swa_tokens
-            self._windows.remove(node)
+        self._windows.remove(node)
         above = node.parent
         self._forget(node, above if above is not None and above.uid == node.uid else None)
         if above is not None:

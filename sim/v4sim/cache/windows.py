@@ -13,12 +13,18 @@ from v4sim.cache.node import SpanNode
 from v4sim.prefix import NO_PARENT
 
 
-class WindowList:
-    """Least recently used first. The two ends of the list meet in a node of no content."""
+class Windows:
+    """Least recently used first. The two ends of the list meet in a node of no content.
 
-    __slots__ = ("_ends",)
+    `tokens` is the sum of what the nodes hold, `protected_tokens` of what calls read of it.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_ends", "_page_tokens", "protected_tokens", "tokens")
+
+    def __init__(self, page_tokens: int) -> None:
+        self.tokens = 0
+        self.protected_tokens = 0
+        self._page_tokens = page_tokens
         self._ends = ends = SpanNode(NO_PARENT, 0, 0, None, 0)
         ends.older = ends.newer = ends
 
@@ -31,24 +37,66 @@ class WindowList:
             yield node
             node = following
 
-    def add(self, node: SpanNode) -> None:
-        """Link `node` as the newest."""
-        self._link(node, self._ends)
+    def read_tokens(self, node: SpanNode) -> int:
+        """What a call that holds `node` reads of its window: one page at its end; the rest may be evicted."""
+        return min(node.end - node.swa_start, self._page_tokens)
 
-    def add_before(self, node: SpanNode, newer: SpanNode) -> None:
-        """Link `node` as the one that goes right before `newer`."""
-        self._link(node, newer)
+    def hold(self, node: SpanNode) -> None:
+        """A call reads the window at the end of `node`."""
+        node.swa_locks += 1
+        if node.swa_locks == 1:
+            self.protected_tokens += self.read_tokens(node)
+
+    def let_go(self, node: SpanNode) -> None:
+        node.swa_locks -= 1
+        if node.swa_locks == 0:
+            self.protected_tokens -= self.read_tokens(node)
+
+    def add(self, node: SpanNode) -> None:
+        """`node` is new; its window, if it has one, is the newest."""
+        if node.swa_start < node.end:
+            self.tokens += node.end - node.swa_start
+            self._link(node, self._ends)
+
+    def part(self, upper: SpanNode, node: SpanNode) -> None:
+        """`upper` was cut off `node`: what it took of the window goes right before the rest."""
+        if upper.swa_start < upper.end:
+            self._link(upper, node)
+
+    def restore(self, node: SpanNode, swa_from: int) -> None:
+        """Someone's tombstone: a newcomer brings the window back from `swa_from` on."""
+        if swa_from >= node.swa_start:
+            return
+        if node.swa_locks:
+            self.protected_tokens -= self.read_tokens(node)
+        if node.swa_start == node.end:
+            self._link(node, self._ends)
+        self.tokens += node.swa_start - swa_from
+        node.swa_start = swa_from
+        if node.swa_locks:
+            self.protected_tokens += self.read_tokens(node)
+
+    def lose(self, node: SpanNode, upto: int) -> None:
+        """Of the window of `node` what lies before `upto` is gone."""
+        self.tokens -= upto - node.swa_start
+        node.swa_start = upto
+        if upto == node.end:
+            self._unlink(node)
+
+    def lose_end(self, node: SpanNode, end: int) -> None:
+        """`node` ends at `end` from now on."""
+        held = node.swa_tokens
+        node.end = end
+        node.swa_start = min(node.swa_start, end)
+        self.tokens += node.swa_tokens - held
+        if held and not node.swa_tokens:
+            self._unlink(node)
 
     def remove(self, node: SpanNode) -> None:
-        older, newer = node.older, node.newer
-        older.newer = newer
-        newer.older = older
-
-    def renew(self, node: SpanNode) -> None:
-        """`node`, if it holds a window, becomes the newest; those above it stay where they are."""
+        """`node` is gone, and its window with it."""
         if node.swa_start < node.end:
-            self.remove(node)
-            self.add(node)
+            self.tokens -= node.end - node.swa_start
+            self._unlink(node)
 
     def use(self, node: SpanNode, reach_tokens: int) -> None:
         """The last `reach_tokens` up to the end of `node` become the newest, what ends there the last.
@@ -62,7 +110,7 @@ class WindowList:
             left -= above.end - above.start
             if above.swa_start < above.end:
                 if above.newer is not newer:
-                    self.remove(above)
+                    self._unlink(above)
                     self._link(above, newer)
                 newer = above
             above = above.parent
@@ -71,3 +119,8 @@ class WindowList:
         older = newer.older
         node.older, node.newer = older, newer
         older.newer = newer.older = node
+
+    def _unlink(self, node: SpanNode) -> None:
+        older, newer = node.older, node.newer
+        older.newer = newer
+        newer.older = older
