@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from v4reports import numbers
 from v4reports.figures.base import Absent, Chart
+from v4reports.figures.ttft import objective, objective_form
 from v4reports.run import Run
 from v4reports.sections.base import sentence, typeset
 
@@ -36,6 +37,7 @@ class Head:
     what_limits: tuple[str, ...]
     try_next: tuple[str, ...]
     tally: tuple[tuple[str, str], ...]
+    missed: str
     warnings: str
     program: str
 
@@ -53,6 +55,7 @@ def head_of(run: Run, chart: Any) -> Head:
         what_limits=what_limits(run),
         try_next=tuple(sentence(text) for text in run.headline.try_next),
         tally=tally(run),
+        missed=missed(run),
         warnings=f"{count} domain {'warning' if count == 1 else 'warnings'}" if count else "",
         program=f"v4sim {_text(run.manifest, 'v4sim_version')}".strip(),
     )
@@ -125,6 +128,22 @@ def tally(run: Run) -> tuple[tuple[str, str], ...]:
     if rate is not None:
         out.append((numbers.scaled(rate), "output tokens/s"))
     return tuple(out)
+
+
+def missed(run: Run) -> str:
+    """What misses the deployment's objective and by how much; empty where nothing does."""
+    itl, form = run.steady.itl_ms, "divided"
+    if objective_form(run) == "burst":
+        itl, form = run.steady.itl_burst_ms, "bursts"
+    limit_s, ttft = objective(run, "ttft_p95_s"), run.steady.ttft_ms.get("all")
+    out = []
+    for name, dist, limit_ms in (
+        ("First token", ttft, None if limit_s is None else limit_s * 1e3),
+        (f"Between tokens ({form})", itl, objective(run, "itl_p95_ms")),
+    ):
+        if dist is not None and limit_ms is not None and dist.p95 > limit_ms:
+            out.append(f"{name}: p95 {numbers.ms(dist.p95)}, the objective is {numbers.tick_ms(limit_ms)}")
+    return "; ".join(out)
 
 
 def environment() -> Environment:

@@ -6,7 +6,8 @@ only if their tokens and their keys are equal. An id that a call does not state 
 
 Stale tokens: what token equality alone would share, and the ids that the trace states do not. They are
 counted whatever the policy is; the policy decides whether they may be served.
-Leaves out: ids that change what a tool answers, since outputs and times come from the trace.
+Leaves out: ids that change what a tool answers, since outputs and times come from the trace; and routers that
+match tokens without the key (`cache_aware` keys its prefixes as the cache does).
 """
 
 from __future__ import annotations

@@ -101,3 +101,19 @@ def test_stale_tokens_are_counted_and_served_as_the_policy_says(
     hit = summarise(world.result, world.table, world.deployment).tree["full"]["hit"]
     assert hit["stale_tokens"] == 512
     assert hit["stale_served_tokens"] == served
+
+
+@settings(max_examples=30)
+@given(PLANS, st.sampled_from([1 << 20, 8192]), st.sampled_from(["sglang", "vllm"]))
+def test_keys_leave_segments_and_single_steps_alike(
+    simulate_rows: Callable[..., Any], plan: list[tuple[int, int, str | None]], kv: int, engine: str
+) -> None:
+    if not any(key for _, _, key in plan):
+        return
+    options = {"sets": [SNAPSHOT, f"engine.kind={engine}"], "kv_tokens": kv}
+    segments, single = (
+        simulate_rows(forest(plan), workload=WorkloadOptions(sessions=3), stepwise=stepwise, **options)
+        for stepwise in (False, True)
+    )
+    for name, column in segments.result.calls.items():
+        assert list(column) == list(single.result.calls[name]), name

@@ -267,3 +267,20 @@ def test_hits_above_the_bound_are_explained(page_of: Callable[[Change | None], A
     said = page.text().replace("\u00a0", " ")
     assert "84.5 % of prompt tokens were served from cache, outputs that came back included" in said
     assert "an infinite cache would have served" not in said
+
+
+def test_a_missed_objective_stands_out_at_the_head(page_of: Callable[[Change | None], Any]) -> None:
+    def slow(result: dict[str, Any]) -> None:
+        result["steady"]["ttft_ms"]["all"]["p95"] = 12_500.0
+        result["manifest"]["deployment"]["objective"] = {"ttft_p95_s": 10.0, "itl_p95_ms": 1e6}
+
+    def alerts(page: Any) -> list[str]:
+        links = [link for link in page.all("a") if link.attributes.get("class") == "alert"]
+        return [link.text().replace("\u00a0", " ") for link in links]
+
+    assert "First token: p95 12.5 s, the objective is 10 s" in alerts(page_of(slow))
+
+    def fast(result: dict[str, Any]) -> None:
+        result["manifest"]["deployment"]["objective"] = {"ttft_p95_s": 1e4, "itl_p95_ms": 1e6}
+
+    assert not [text for text in alerts(page_of(fast)) if "objective" in text]
