@@ -13,7 +13,7 @@ import pytest
 import v4sim as package
 
 OPTIONS = {
-    "backtest": {"--draws", "--force", "--help", "--json", "--notes", "--only", "--seeds", "--table"},
+    "backtest": {"--draws", "--force", "--help", "--json", "--notes", "--only", "--report", "--seeds", "--table"},
     "compare": {"--force", "--help", "--output"},
     "export": {"--force", "--help", "--output", "--trace"},
     "limiter": {

@@ -134,7 +134,7 @@ def _page(backtest: Backtest, notes: str) -> Iterator[str]:
         held = found["intervals_80"]
         yield ""
         yield (
-            f"80 % intervals from the profile's residuals: {_share(held['inside'])} of {held['count']} "
+            f"80 % intervals: {_share(held['inside'])} of {held['count']} "
             f"published values inside, median relative width {_share(held['median_relative_width'])}, median "
             f"interval score {held['median_interval_score']:.2f} of the value."
         )
