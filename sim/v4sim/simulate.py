@@ -96,7 +96,10 @@ def run(
     prefixes = PrefixIndex(identified.content, engine.page_tokens, limits.hash_lookahead_tokens)
     acceptance, policy = _speculation(deployment, seed)
     walks = Walks(acceptance, table, prefixes.stride) if acceptance is not None else None
-    scheduler, new_rank = make_engine(deployment, limits, pools, spec, prefixes, table)
+    by_priority = bool(table.priority.any())
+    scheduler, new_rank = make_engine(
+        deployment, limits, pools, spec, prefixes, identified.content, by_priority=by_priority
+    )
     router_section = deployment.router
     targets = [
         Target(replica, rank)

@@ -103,6 +103,29 @@ def test_every_law_holds(simulate_rows, rows, sets, kv_tokens, swa_tokens, copie
     assert len(world.result.calls["row"]) == copies * len(rows)
 
 
+def test_padding_is_nobodys_prompt(simulate_rows):
+    """vLLM pads a newcomer with one token left beside decodes: rows that no call asked for."""
+    rows = [
+        CallRow(session_id="a", turn=0, arrival_s=0.0, prompt_tokens=300, output_tokens=50),
+        CallRow(
+            session_id="b",
+            turn=0,
+            arrival_s=0.2,
+            prompt_tokens=257,
+            output_tokens=5,
+            parent_session="a",
+            parent_turn=0,
+            shared_tokens=257,
+        ),
+    ]
+    sets = ["engine.kind=vllm", "speculation.kind=mtp", "speculation.draft_tokens=2"]
+    sets += ["parallel.attention_dp=1", "parallel.attention_tp=4", "parallel.ep=1"]
+    world = simulate_rows(rows, sets=sets)
+    calls = world.result.calls
+    assert list(calls["hit_tokens"][calls["row"] == 1]) == [256]
+    assert world.broken() == []
+
+
 def test_the_runs_above_do_reach_the_rare_cases(simulate_rows):
     """Memory pressure of the kind above retracts, refuses and recomputes; otherwise it would prove little."""
     rows = [

@@ -1,6 +1,6 @@
 """Hits over V4's real cache groups in vLLM, recorded, are the hits of our cache. Nothing of vLLM is needed.
 
-Compressed history, windows, compressor state: groups in blocks of 256, 64, 4 and 8 tokens, of which a hit needs
+Compressed history, windows, compressor state: groups in blocks of 256, 64, 4 and 8 tokens, and a hit needs
 all. The scripts continue sessions, fork and roll them back, on and around page boundaries.
 """
 

@@ -20,9 +20,9 @@ from v4sim.errors import ConfigError
 if TYPE_CHECKING:
     from v4sim.capacity import RankPools
     from v4sim.config import Deployment, RankLimits
+    from v4sim.identity import Content
     from v4sim.model import ModelSpec
     from v4sim.prefix import PrefixIndex
-    from v4traces import TraceTable
 
 SchedulerFactory = Callable[["Deployment", "RankLimits", "ModelSpec"], Scheduler]
 RankFactory = Callable[[int, int], Rank]
@@ -89,11 +89,16 @@ def make_engine(
     pools: RankPools,
     spec: ModelSpec,
     prefixes: PrefixIndex,
-    table: TraceTable,
+    content: Content,
+    *,
+    by_priority: bool,
 ) -> tuple[Scheduler, RankFactory]:
-    """The rules of a deployment, and what makes a rank for them by (replica, index)."""
+    """The rules of a deployment, and what makes a rank for them by (replica, index).
+
+    `prefixes` index `content` by pages. `by_priority`: some call has a priority.
+    """
     if deployment.engine.scheduler == "vllm-native":
-        return make_native(deployment, limits, pools, spec, table)
+        return make_native(deployment, limits, pools, spec, content, by_priority=by_priority)
     rules = make_scheduler(deployment, limits, spec)
     return rules, lambda replica, index: make_rank(replica, index, deployment, pools, spec, prefixes)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import importlib
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from oracle import log, sessions
-from oracle.script import SCHEMA
+from oracle.script import SCHEMA, Script
 
 PER_KIND = 24
 CROWDED = 40
@@ -25,7 +26,7 @@ def main(folder: str) -> int:
     driver.V4Loop.model()
     native = importlib.import_module("oracle.native")
     begin = time.monotonic()
-    runs, groups, unlike, steps = [], {}, [], 0
+    runs, unlike, steps = [], [], 0
     for script in [*sessions.scripts(PER_KIND), *sessions.crowded(CROWDED)]:
         loop = driver.V4Loop(script)
         theirs = [entry[:2] + entry[3:] for entry in loop.run()]
@@ -34,7 +35,6 @@ def main(folder: str) -> int:
         if adapted != theirs:
             unlike.append(script.name)
         if script.kind != "crowded":
-            groups["with drafts" if loop.drafts else "without drafts"] = loop.groups
             hits = [pair for entry in theirs for pair in entry[2]]
             runs.append({"script": script.dump(), "hits": hits})
     data = {
@@ -42,8 +42,7 @@ def main(folder: str) -> int:
         "engine": "vllm",
         "version": driver.VERSION,
         "model": native.MODEL,
-        "index_dtype": "fp4",
-        "groups": groups,
+        "groups": {dtype: driver.V4Loop(_small(dtype)).groups for dtype in ("fp8", "fp4")},
         "runs": runs,
     }
     path = Path(folder) / "vllm_v4.json.gz"
@@ -57,6 +56,11 @@ def main(folder: str) -> int:
     if unlike:
         print(f"unlike: {', '.join(unlike)}")
     return 1 if unlike else 0
+
+
+def _small(index_dtype: str) -> Script:
+    script = sessions.scripts(1)[0]
+    return replace(script, options=script.options | {"index_dtype": index_dtype})
 
 
 if __name__ == "__main__":

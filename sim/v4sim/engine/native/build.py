@@ -16,12 +16,18 @@ from v4sim.prefix import PrefixIndex
 if TYPE_CHECKING:
     from v4sim.capacity import RankPools
     from v4sim.config import Deployment, RankLimits
+    from v4sim.identity import Content
     from v4sim.model import ModelSpec
-    from v4traces import TraceTable
 
 
 def make_native(
-    deployment: Deployment, limits: RankLimits, pools: RankPools, spec: ModelSpec, table: TraceTable
+    deployment: Deployment,
+    limits: RankLimits,
+    pools: RankPools,
+    spec: ModelSpec,
+    content: Content,
+    *,
+    by_priority: bool,
 ) -> tuple[NativeRules, Callable[[int, int], NativeRank]]:
     """The rules that follow the installed vLLM, and what makes a rank with a scheduler of its own."""
     engine, drafter = deployment.engine, deployment.speculation.kind
@@ -38,14 +44,14 @@ def make_native(
         async_scheduling=engine.async_scheduling,
         prefix_cache=engine.prefix_cache,
         window_retention=engine.window_retention,
-        by_priority=bool(table.priority.any()),
+        by_priority=by_priority,
         draft_kind=drafter,
         draft_tokens=limits.draft_tokens,
         draft_layers=spec.speculators[drafter].layers if limits.draft_tokens else 0,
         index_dtype=deployment.model.index_dtype,
     )
-    new_engine = vllm_engine.engines(options, spec, PrefixIndex(table, 1))
-    pages = PrefixIndex(table, limits.page_tokens)
+    new_engine = vllm_engine.engines(options, spec, PrefixIndex(content, 1))
+    pages = PrefixIndex(content, limits.page_tokens)
 
     def rank(replica: int, index: int) -> NativeRank:
         own = new_engine()

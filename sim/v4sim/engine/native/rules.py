@@ -5,8 +5,8 @@ yielded, then chooses step i+1. With them (async scheduling) it chooses first, k
 start of step i, and is told afterwards.
 
 A decode of the simulator runs every step of its rank at its full verify width. Where the engine leaves
-one out of a step or cuts its drafts, the call pauses and goes on like a prompt with one token left. A
-newcomer with one token left that vLLM pads to the verify width is priced without the padding.
+one out of a step or cuts its drafts, the call pauses and goes on like a prompt with one token left. What
+such a row, or a newcomer that vLLM pads to the verify width, holds beyond that token is padding.
 
 Step by step only: nobody can promise what another's scheduler will do.
 """
@@ -88,7 +88,7 @@ class NativeRules:
             )
         take = min(row.tokens, call.prefill_left)
         rank.extend(call, take)
-        return Chunk(call, take, call.prefilled, take == call.prefill_left)
+        return Chunk(call, take, call.prefilled, take == call.prefill_left, row.tokens - take)
 
     def _note_what_blocks(self, rank: NativeRank, batch: Batch, now_ns: int, visible_ns: int) -> None:
         """Engines do not say why a head waits; their limits and the step do."""
