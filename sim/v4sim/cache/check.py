@@ -14,7 +14,7 @@ def check_tree(tree: SpanTree) -> None:
         "protected_tokens": sum(n.tokens for n in nodes if n.locks),
         "swa_tokens": sum(n.swa_tokens for n in nodes),
         "swa_evictable_tokens": sum(
-            n.swa_tokens - (min(n.swa_tokens, tree.page_tokens) if n.swa_locks else 0) for n in nodes
+            n.swa_tokens - (tree.read_tokens(n) if n.swa_locks else 0) for n in nodes
         ),
     }
     for name, expected in totals.items():

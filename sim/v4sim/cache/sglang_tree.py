@@ -10,10 +10,31 @@ from __future__ import annotations
 
 from v4sim.cache.node import SpanNode
 from v4sim.cache.tree import SpanTree
+from v4sim.cache.windows import NodeWindows, Windows
 
 
 class SGLangTree(SpanTree):
     """Spans, and where SGLang's nodes begin and end among them."""
+
+    def touch(self, node: SpanNode) -> None:
+        self._part_windows(node)
+        super().touch(node)
+
+    def _make_windows(self) -> Windows:
+        return NodeWindows(self.page_tokens)
+
+    def _part_windows(self, node: SpanNode) -> None:
+        """Cut off what is not read of the windows that a use of `node` reads: it stays as old as it is."""
+        left = self._reach_tokens
+        above: SpanNode | None = node
+        while above is not None and left > 0:
+            last = above.cuts[-1] if above.cuts else above.start
+            left -= above.end - last
+            if left <= 0 and above.swa_start < last:
+                self._cut(above, last)
+            elif last > above.start:
+                return  # the rest of this node is read as well
+            above = above.parent
 
     def split(self, node: SpanNode, at: int) -> SpanNode:
         """In SGLang a use of both parts of its node, unless it kept two nodes there already."""
@@ -51,10 +72,14 @@ class SGLangTree(SpanTree):
 
     def _cut(self, node: SpanNode, at: int) -> SpanNode:
         """`split` without a use."""
+        windows = self._windows
+        read = windows.read_tokens(node) if node.swa_locks else 0
         upper = super().split(node, at)
         if node.cuts:
             upper.cuts = tuple([cut for cut in node.cuts if cut < at])
             node.cuts = tuple([cut for cut in node.cuts if cut > at])
+        if node.swa_locks:
+            windows.protected_tokens += windows.read_tokens(node) - read
         if upper.parent is not None and upper.parent.rest is node:
             upper.parent.rest = upper
         return upper

@@ -37,9 +37,12 @@ class SpanTree:
         self.swa_evicted_tokens = 0
         self._tails: dict[int, SpanNode] = {}
         self._leaves = LeafQueue()
-        self._windows = Windows(self.page_tokens)
+        self._windows = self._make_windows()
         self._reach_tokens = 2 * self.page_tokens  # a window, which is at most a page, and a page
         self._tick = 0
+
+    def _make_windows(self) -> Windows:
+        return Windows(self.page_tokens)
 
     @property
     def evictable_tokens(self) -> int:
@@ -136,7 +139,7 @@ class SpanTree:
         self._windows.hold(node)
         self._windows.let_go(held)
         if upto - held.end < self._reach_tokens:
-            self._windows.use(node, self._reach_tokens)
+            self.touch(node)
         return node
 
     def unlock(self, node: SpanNode) -> None:
@@ -259,13 +262,15 @@ class SpanTree:
             last = node.end - (self._windows.read_tokens(node) if node.swa_locks else 0)
             while freed < tokens and node.swa_start < last:
                 stop = self._window_stop(node, last)
-                freed += stop - node.swa_start
+                held = self._windows.tokens
                 if stop == node.end and not (node.children or node.locks or self.keeps_leaves):
                     gone = self._grain(node, node.tokens)
                     self.evicted_tokens += gone
                     self._drop(node, gone)
+                    freed += held - self._windows.tokens
                     break
                 self._windows.lose(node, stop)
+                freed += held - self._windows.tokens
             if freed >= tokens:
                 break
         self.swa_evicted_tokens += freed
@@ -302,6 +307,10 @@ class SpanTree:
     def windows(self) -> list[SpanNode]:
         """Every node that holds some sliding window, the next to lose it first; for checks."""
         return list(self._windows)
+
+    def read_tokens(self, node: SpanNode) -> int:
+        """What a call that holds `node` keeps of its window; for checks."""
+        return self._windows.read_tokens(node)
 
     def nodes(self) -> list[SpanNode]:
         """Every resident node, children before parents within a span; for checks and reports."""

@@ -113,7 +113,13 @@ class Windows:
                     self._unlink(above)
                     self._link(above, newer)
                 newer = above
+            if self._goes_on_upwards(above):
+                left = max(left, 1)
             above = above.parent
+
+    def _goes_on_upwards(self, node: SpanNode) -> bool:
+        """The window of `node` is one with that of the node above."""
+        return False
 
     def _link(self, node: SpanNode, newer: SpanNode) -> None:
         older = newer.older
@@ -124,3 +130,23 @@ class Windows:
         older, newer = node.older, node.newer
         older.newer = newer
         newer.older = older
+
+
+class NodeWindows(Windows):
+    """Windows as SGLang's nodes hold them: whole, be it across spans, from one cut to the next."""
+
+    __slots__ = ()
+
+    def read_tokens(self, node: SpanNode) -> int:
+        """A call holds all of the node at the end of its prefix: one page, if nobody brought it back."""
+        begin = node.cuts[-1] if node.cuts else node.start
+        return node.end - max(begin, node.swa_start)
+
+    def lose(self, node: SpanNode, upto: int) -> None:
+        super().lose(node, upto)
+        below = node.rest if upto == node.end else None
+        if below is not None and below.swa_start == below.start and not below.swa_locks:
+            self.lose(below, below.cuts[0] if below.cuts else below.end)
+
+    def _goes_on_upwards(self, node: SpanNode) -> bool:
+        return node.parent is not None and node.parent.rest is node and node.swa_start == node.start

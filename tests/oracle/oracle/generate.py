@@ -20,6 +20,8 @@ def scripts(engine: str, per_kind: int) -> list[Script]:
     for kind, make in KINDS.items():
         if kind in ("speculation", "dropped-blocks") and engine == "sglang":
             continue  # its drafts live in the model worker, which the driver has not got
+        if kind == "windows" and engine == "vllm":
+            continue  # its groups share one pool (`sessions`)
         for number in range(per_kind):
             draw = random.Random(f"{kind}/{number}")
             options = BASE[engine](draw)
@@ -176,6 +178,18 @@ def _full_pool(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict
     return calls, {"kv_tokens": pool, "max_num_seqs": 32 if engine == "vllm" else None}
 
 
+def _windows(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[str, Any]]:
+    """Agents and forks while windows, and some history, are evicted: tombstones, branches, returns."""
+    calls, _ = draw.choice([_sessions, _sessions, _forks, _boundaries])(draw, engine)
+    evictions: list[list[int]] = []
+    at = 0
+    for _ in range(draw.randint(4, 30)):
+        at += draw.choice([1, 3, 10, 30])
+        windows = PAGE * draw.choice([0, 1, 1, 2, 4, 8])
+        evictions.append([at, PAGE * draw.choice([0, 0, 0, 1, 6]), windows])
+    return calls, {"evictions": evictions}
+
+
 def _preemption(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[str, Any]]:
     """Short prompts, long answers, a small pool: running calls must go."""
     calls = [
@@ -264,6 +278,7 @@ KINDS = {
     "sessions": _sessions,
     "forks": _forks,
     "full-pool": _full_pool,
+    "windows": _windows,
     "preemption": _preemption,
     "long-among-short": _long_among_short,
     "priorities": _priorities,

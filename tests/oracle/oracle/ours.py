@@ -88,14 +88,27 @@ class WatchedReplica(Replica):
     """Notes the room that a choice leaves, before the results of the step before are processed."""
 
     room = 0
+    evictions: list[list[int]]
     on_nothing: Callable[[], None]
 
     def _plan(self, now: int, visible: int) -> tuple[list[list[Chunk]], list[bool], bool]:
+        while self.evictions and self.evictions[0][0] * TICK_NS <= now:
+            evict(self.ranks[0].owner, *self.evictions.pop(0)[1:])
         planned = super()._plan(now, visible)
         self.room = self.ranks[0].owner.kv_available
         if not planned[2] and True not in planned[1]:
             self.on_nothing()
         return planned
+
+
+def evict(owner: CacheOwner, history_tokens: int, window_tokens: int) -> None:
+    """So much, or as much as there is, as if it were needed; windows that go with history count."""
+    tree = owner.tree
+    history, windows = tree.kv_tokens, tree.swa_tokens
+    tree.evict(history_tokens)
+    tree.evict_swa(window_tokens - (windows - tree.swa_tokens))
+    owner.kv.give(history - tree.kv_tokens)
+    owner.swa.give(windows - tree.swa_tokens)
 
 
 class Luck:
@@ -168,6 +181,7 @@ class World:
             on_done=self._done,
             stepwise=stepwise,
         )
+        self.replica.evictions = list(options.get("evictions", ()))
         self.replica.on_nothing = self._flush_evicted
         self._calls = calls
 

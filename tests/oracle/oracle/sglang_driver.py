@@ -28,6 +28,7 @@ from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.managers.scheduler_components.new_token_ratio_tracker import NewTokenRatioTracker
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
+from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.common import checkpoint_kv_cache, release_kv_cache
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, ReqToTokenPool
@@ -67,6 +68,7 @@ class Loop(Scheduler):
         self.texts = Texts(script, own_ends=True)
         self.clock = Clock(script)
         self.log: list[Entry] = []
+        self.evictions = list(options.get("evictions", ()))
         self.reqs: dict[int, Req] = {}
         self.emitted: dict[int, int] = {}
         self.out: list[int] = []
@@ -191,6 +193,13 @@ class Loop(Scheduler):
     def _process_hicache_events(self) -> None:
         return
 
+    def _should_defer_prefill(self, running_batch: ScheduleBatch) -> bool:
+        """The chunk in progress is published by now, and nothing is allocated yet."""
+        while self.evictions and self.evictions[0][0] <= self.now:
+            _, history, windows = self.evictions.pop(0)
+            self.tree_cache.evict(EvictParams(num_tokens=history, swa_num_tokens=windows))
+        return bool(super()._should_defer_prefill(running_batch))
+
     def _add_request_to_queue(self, req: Req, is_retracted: bool = False) -> None:
         if is_retracted:
             self.out.append(int(req.rid))
@@ -249,7 +258,7 @@ class Loop(Scheduler):
             self.waiting_queue.append(req)
 
     def _choose(self, now: int) -> ScheduleBatch | None:
-        self.out = []
+        self.out, self.now = [], now
         plan = self.get_next_batch_to_run(running_batch=self.running_batch, last_batch=self.last_batch)
         self.running_batch = plan.running_batch
         batch = plan.batch_to_run
