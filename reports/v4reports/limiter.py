@@ -52,7 +52,7 @@ class Limiter:
                     f"of all resources, more of “{one.title}” ({one.change}) helps most: {self.says} "
                     f"goes from {self.shown(self.value)} to {self.shown(one.value)}"
                 )
-        text = f"no single resource, {numbers.percent(self.step)} larger, surely improves {self.says}"
+        text = f"no single resource, {self.step:.0%} larger, surely improves {self.says}"
         best = self.gains[0] if self.gains else None
         if best is None or best.gain <= 0:
             return text

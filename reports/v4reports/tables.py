@@ -32,14 +32,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The first cell of a row is its heading. A `stacked` table becomes a list of cards on a narrow page;
-    the last row of a `total` table sums up those above."""
+    """The first cell of a row is its heading. A `stacked` table becomes a list of cards on a narrow page, a
+    table with `long_names` gives each row's name a line of its own there; the last row of a `total` table
+    sums up those above."""
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     stacked: bool = False
     total: bool = False
+    long_names: bool = False
     notes: tuple[str, ...] = ()
 
 

@@ -35,7 +35,7 @@ def gain_table(found: Limiter) -> Table:
             Cell(one.title, one.change),
             Cell(numbers.signed_percent(one.gain), "sure" if one.is_sure else ""),
             Cell(found.shown(one.value), _interval(found, one)),
-            numbers.percent(one.better_share),
+            numbers.percent(one.better_share) if one.gain or any(one.interval or ()) else numbers.UNKNOWN,
         )
         for one in found.gains
     ]
@@ -45,11 +45,11 @@ def gain_table(found: Limiter) -> Table:
         f"({numbers.count(found.calls)}{draws}). Resampled are the sessions; sure is what 99 % of the "
         "resamples have, and every draw.",
     )
-    return Table("One resource larger at a time", columns, tuple(rows), notes=notes)
+    return Table("One resource larger at a time", columns, tuple(rows), long_names=True, notes=notes)
 
 
 def _interval(found: Limiter, one: Gain) -> str:
-    if one.interval is None:
+    if one.interval is None or not any(one.interval):
         return ""
     factor, unit = (1.0, found.unit)
     if found.unit == "ms":
