@@ -35,7 +35,7 @@ def gain_table(found: Limiter) -> Table:
             Cell(one.title, one.change),
             Cell(numbers.signed_percent(one.gain), "sure" if one.is_sure else ""),
             Cell(found.shown(one.value), _interval(found, one)),
-            numbers.percent(one.better_share) if one.gain or any(one.interval or ()) else numbers.UNKNOWN,
+            numbers.UNKNOWN if one.interval == (0.0, 0.0) else numbers.percent(one.better_share),
         )
         for one in found.gains
     ]
@@ -49,7 +49,7 @@ def gain_table(found: Limiter) -> Table:
 
 
 def _interval(found: Limiter, one: Gain) -> str:
-    if one.interval is None or not any(one.interval):
+    if one.interval is None or one.interval == (0.0, 0.0):
         return ""
     factor, unit = (1.0, found.unit)
     if found.unit == "ms":

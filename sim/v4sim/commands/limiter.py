@@ -134,11 +134,8 @@ def lines(entry: Mapping[str, Any]) -> Iterator[str]:
     yield f"{'':<29}{'gain':>8}{'to':>11}  {'difference (80 %)':<24}{'better in':<11}change"
     for one in entry["resources"]:
         share = one["better_share"]
-        better = (
-            "-"
-            if share is None or not any(one["difference_ci"] or ())
-            else f"{share:.0%}" + (" sure" if one["sure"] else "")
-        )
+        still = one["difference_ci"] == [0.0, 0.0]  # the resource plays no part in this run
+        better = "-" if share is None or still else f"{share:.0%}" + (" sure" if one["sure"] else "")
         yield (
             f"{one['title']:<29}{one['gain']:>+8.1%}{_value(entry, one['value']):>11}  "
             f"{_interval(entry, one):<24}{better:<11}{one['change']}"
@@ -174,7 +171,7 @@ def _value(entry: Mapping[str, Any], value: float | None) -> str:
 
 
 def _interval(entry: Mapping[str, Any], one: Mapping[str, Any]) -> str:
-    if not any(one["difference_ci"] or ()):
+    if one["difference_ci"] in (None, [0.0, 0.0]):
         return "-"
     low, high = one["difference_ci"]
     if entry["unit"] == "ms":
