@@ -82,8 +82,8 @@ def _model(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
         return f"engine.engram = 'host' has no effect: {spec.name} has no n-gram tables; leave it out."
     if m.weights == "fp4" and device.arch == "hopper" and d.engine.moe_backend == "deepep":
         return (
-            f"model.weights = 'fp4' on {device.name} runs as Marlin W4A16, and DeepEP's experts are FP8 there: "
-            "set model.weights = 'fp8', or engine.moe_backend = 'marlin'."
+            f"model.weights = 'fp4' on {device.name} runs as Marlin W4A16, and DeepEP's experts are FP8 "
+            "there: set model.weights = 'fp8', or engine.moe_backend = 'marlin'."
         )
     return None
 
