@@ -21,7 +21,7 @@ def main(engine: str, archive: str, folder: str, seed: str = str(drawn.SEED)) ->
     driver = importlib.import_module(f"oracle.{engine}_driver")
     scripts = generate.scripts(engine, PER_KIND) + drawn.scripts(engine, DRAWN, int(seed))
     if Path(archive).is_file():
-        scripts += weka.scripts(Path(archive), engine)
+        scripts += weka.scripts(Path(archive), engine) + weka.whole(Path(archive), engine)
     begin = time.monotonic()
     runs = [(script, driver.Loop(script).run()) for script in scripts]
     path = Path(folder) / f"{engine}.json.gz"
