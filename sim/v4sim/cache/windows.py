@@ -130,6 +130,8 @@ class Windows:
         older, newer = node.older, node.newer
         older.newer = newer
         newer.older = older
+        # A node that lives on without a window must not keep its old neighbours, and theirs, in memory.
+        node.older = node.newer = self._ends
 
 
 class NodeWindows(Windows):
