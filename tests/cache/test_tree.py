@@ -390,13 +390,15 @@ def test_a_span_hangs_off_the_call_that_owns_the_token_before_it() -> None:
 
 
 def test_what_lives_on_without_a_window_keeps_no_dead_node_in_memory() -> None:
-    """A held session was once the neighbour, among windows, of one that has gone."""
-    tree = SGLangTree(Rows([-1, -1], [0, 0]).index(), keeps_leaves=True)
-    held, _ = tree.insert(0, None, 8, 0)
+    """The beginning of a held session was once the neighbour, among windows, of one that has gone."""
+    tree = SGLangTree(Rows([-1, -1, 0], [0, 0, 8]).index(), keeps_leaves=True)
+    put(tree, 0, 8)
+    put(tree, 1, 8)
+    begin, _ = tree.find(2, 8)
+    held, _ = tree.insert(2, begin, 16, 8)
     assert held is not None
     tree.lock(held)
-    put(tree, 1, 8)
     tree.evict_swa(16)
     tree.evict(8)
-    assert tree.kv_tokens == 8
+    assert tree.kv_tokens == 16
     assert [node for node in gc.get_objects() if type(node) is SpanNode and not node.alive] == []
