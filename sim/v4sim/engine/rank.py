@@ -386,6 +386,8 @@ class Rank:
     def drop(self, call: Call, content_tokens: int) -> None:
         """Take the memory of a call whose end the engine does not know of; so much of it stays cached."""
         self.leaving.remove(call)
+        if call in self.fresh:
+            self.fresh.remove(call)
         self.release(call, content_tokens, keep=True)
         self.dropped.append(call)
 
