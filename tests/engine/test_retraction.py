@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from v4sim.cache.check import check_tree
 from v4sim.engine.estimate import NewTokenRatio
+from v4sim.engine.probe import Probe
+from v4sim.engine.replica import Replica
 from v4traces import CallRow
 
 Watch = Callable[..., Any]
@@ -120,6 +123,29 @@ def test_one_call_is_always_kept_and_aborted_if_even_alone_it_does_not_fit(
     seen = watch([call("a", 250, 300), call("b", 10, 2, at_ms=500)], sets=sets, kv_tokens=2 * PAGE)
     assert seen.by_row("done") == ["aborted", "completed"]
     assert seen.by_row("retractions") == [0, 0]
+
+
+class PoolsAddUp(Probe):
+    """At the end what is used is what is cached, node by node."""
+
+    def on_end(self, replicas: list[Replica], now_ns: int) -> None:
+        for rank in replicas[0].ranks:
+            check_tree(rank.owner.tree)
+            assert rank.owner.kv.used == rank.owner.tree.kv_tokens
+
+
+@pytest.mark.parametrize("at_ms", range(1, 8))
+def test_who_has_just_ended_may_lose_its_memory_to_a_call_that_goes_on(
+    simulate_rows: Callable[..., Any], at_ms: int
+) -> None:
+    """Ahead of its results vLLM does not know that b ended with its first token, and takes its pages for a.
+
+    At 4 ms that happens; whenever b comes, nobody computes twice and the pools add up.
+    """
+    sets = ["engine.kind=vllm", "speculation.kind=mtp", "speculation.draft_tokens=1"]
+    rows = [call("a", 246, 100), call("b", 512, 1, at_ms=at_ms, max_output_tokens=100)]
+    calls = simulate_rows(rows, sets=sets, kv_tokens=4 * PAGE, probes=(PoolsAddUp(),)).calls
+    assert calls["retractions"].tolist() == [0, 0]
 
 
 def test_nobody_enters_vllms_batch_in_a_step_that_preempts(watch: Watch) -> None:
