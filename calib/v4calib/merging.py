@@ -82,11 +82,11 @@ def _on_one_grid(operations: Mapping[str, Operation]) -> dict[str, Operation]:
 
 
 def _model(name: str) -> str:
-    """`csa_prefill.sglang.v4.1-flash.tp4` and `topk_prefill.v4.1-flash` are of v4.1-flash."""
+    """`csa_prefill.sglang.v4.1-flash.tp4` and `index_scan_prefill.vllm.v4.1-flash` are of v4.1-flash."""
     family, rest = name.split(".", 1)
     if family in ("csa_prefill", "hca_prefill"):
         return rest.split(".", 1)[1].rsplit(".tp", 1)[0]
-    return rest
+    return rest.removeprefix("vllm.")
 
 
 def _shared(points: Sequence[Sequence[float]]) -> tuple[float, ...]:

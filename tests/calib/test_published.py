@@ -124,3 +124,49 @@ def test_several_chunks_in_a_step_add_up_to_the_batched_rows(published: Source, 
     assert abs(float(np.median(errors))) < 0.05
     assert float(np.median(np.abs(errors))) < 0.06
     assert float(np.quantile(np.abs(errors), 0.9)) < 0.25
+
+
+def test_marlin_takes_tiles_of_64_rows_an_expert(published: Source) -> None:
+    """The law the composition rests on, in the kernel's own rows: another tile is another step of time."""
+    rows = published.table("h200", "moe", "sglang", "0.5.14", "moe_perf").where(
+        moe_dtype="int4_wo", num_experts=384, moe_tp_size=4, moe_ep_size=1, distribution="balanced"
+    )
+    us = {tokens: value for (tokens,), value in rows.groups("num_tokens").items()}
+    # 64 rows an expert are 3,072 tokens: one tile more at 4,096 (85 rows), none at 6,144 (128).
+    assert us[4096] / us[3072] > 1.7
+    assert us[6144] / us[4096] < 1.15
+    profile = load_profile("h200")
+    fp8 = profile.operation("moe.fp8.sglang.v4-flash.tp4ep1").line()
+    marlin = profile.operation("moe.marlin.all.v4-flash.tp4ep1").line()
+    assert 1.7 < marlin.at(4096) / fp8.at(4096) < 2.3, "BF16 math and padding against FP8"
+    assert marlin.at(16) < fp8.at(16), "half the weights"
+
+
+def test_gathered_keys_are_scanned_faster_than_pages(published: Source) -> None:
+    """One kernel over keys in one piece (GLM-5, half the heads), one over pages (V4), on one GPU."""
+    tables = [
+        published.table("b200", "sparse_attention", "sglang", "0.5.14", name).where(batch_size=1, isl=8192)
+        for name in ("glm5_mqa_logits_module_perf", "dsv4_paged_mqa_logits_module_perf")
+    ]
+    glm, paged = (table.groups("step") for table in tables)
+    pieces = 2 * glm[(131_072,)] / (131_072 + 4096)
+    pages = paged[(524_288,)] / ((524_288 + 4096) / 4)
+    assert 0.70 < pieces / pages < 0.85
+    profile = load_profile("b200")
+    own = profile.operation("index_scan_prefill.vllm.v4-flash").at(new_tokens=8192, past_tokens=524_288)
+    assert own == pytest.approx(pieces * (524_288 + 4096) / 4, rel=0.05)
+
+
+def test_the_host_bounds_small_eager_experts_whatever_the_gpu(published: Source) -> None:
+    """At few tokens the time does not depend on how many experts a rank holds: it is launches."""
+    table = published.table("h200", "moe", "sglang", "0.5.10", "wideep_context_moe_perf")
+    floors = [
+        min(table.where(distribution="uniform", moe_ep_size=ep).groups("num_tokens").values())
+        for ep in (4, 16, 64, 256)
+    ]
+    assert max(floors) / min(floors) < 1.05
+    launch = load_profile("h200").operation("eager_launch.sglang")
+    assert launch.term("per_operation") == pytest.approx(float(np.mean(floors)) / 10, rel=0.3)
+    assert launch.term("per_operation") == load_profile("b200").operation("eager_launch.sglang").term(
+        "per_operation"
+    )

@@ -185,8 +185,8 @@ def test_a_shape_the_tables_lack_is_refused_not_replaced(
     compiled: Compile, deploy: Callable[..., Deployment], profiles: Callable[[str], Profile]
 ) -> None:
     """aiconfigurator#1453: queries of one model answered from another's rows."""
-    with pytest.raises(ProfileError, match=r"all_reduce\.sglang\.gpus8"):
-        compiled(gpu="gb200", tp=8, dp=1, ep=1)
+    with pytest.raises(ProfileError, match=r"csa_decode\.sglang\.v4-flash\.tp16"):
+        compiled(gpu="gb200", tp=16, dp=1, ep=1)
     half = profiles("b200")
     kept = {k: v for k, v in half.operations.items() if "v4-pro" not in k}
     flash_only = Profile("flash", "b200", "", "", half.provenances, kept)

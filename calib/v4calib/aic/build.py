@@ -7,6 +7,7 @@ from v4calib.aic.compose import add_composed_model
 from v4calib.aic.decode import add_decode
 from v4calib.aic.dense import add_gemms, add_mhc
 from v4calib.aic.draft import DEVICE, Draft
+from v4calib.aic.gathered_scan import add_gathered_scan
 from v4calib.aic.indexer import add_bandwidth, add_scan, add_topk, bandwidth_bytes_per_us
 from v4calib.aic.links import add_links
 from v4calib.aic.moe import add_marlin, add_megamoe, add_moe
@@ -23,6 +24,7 @@ def draft_profile(gpu: str, source: Source) -> Draft:
     add_topk(draft)
     add_decode(draft)
     add_prefill(draft)
+    add_gathered_scan(draft)
     add_mhc(draft)
     add_gemms(draft)
     add_moe(draft)

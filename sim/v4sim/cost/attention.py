@@ -101,7 +101,7 @@ class AttentionCost:
         self._prefill = self._grids(
             f"csa_prefill.{cut}",
             f"hca_prefill.{cut}",
-            f"index_scan_prefill.{model}",
+            _prefill_scan(profile, engine, model),
             f"topk_prefill.{model}",
         )
         self.top_tokens = min(self._csa_base.top, self._hca_base.top)
@@ -255,6 +255,12 @@ class AttentionCost:
         if not tokens:
             return 0.0
         return self._at_zero(tokens)[1] if prefill else self._hca_base.at(tokens)
+
+
+def _prefill_scan(profile: Profile, engine: str, model: str) -> str:
+    """vLLM scans keys that lie in one piece, SGLang pages; a profile with one scan has that for both."""
+    own = f"index_scan_prefill.{engine}.{model}"
+    return own if profile.has(own) else f"index_scan_prefill.{model}"
 
 
 def _sources(spec: ModelSpec) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

@@ -42,7 +42,7 @@ SKEW = Spread(
 SCAN = Spread(
     0.13,
     "the same scan alone takes 13 to 15 % more than inside SGLang's module (aiconfigurator, B200, 262K and "
-    "524K of past); vLLM's prefill kernel and FP4 keys are in no table",
+    "524K of past); FP4 keys are in no table",
 )
 _SKEWED = ("megamoe.", "moe.")
 
