@@ -73,7 +73,8 @@ def simulate_rows(
 ) -> Callable[..., RunResult]:
     """Simulate rows in a world to compute by hand: `sets` are `--set` texts, pools are of one rank.
 
-    A step takes 1 ms unless a cost is given, and the window pool is generous unless it is.
+    A step takes 1 ms unless a cost is given, and the window pool is generous unless it is. Windows that vLLM
+    keeps take no room unless `kept_blocks` says so.
     """
     from v4sim import simulate
     from v4sim.capacity import RankPools
@@ -88,6 +89,7 @@ def simulate_rows(
         kv_tokens: int = 1 << 20,
         swa_tokens: int | None = None,
         slots: int = 64,
+        kept_blocks: int = 0,
         workload: WorkloadOptions | None = None,
         cost: Any = None,
         **options: Any,
@@ -98,7 +100,9 @@ def simulate_rows(
             small_deployment(sets, dp),
             cost if cost is not None else ConstantCost(0.001),
             workload or WorkloadOptions(arrivals="trace"),
-            pools=RankPools(kv_tokens, swa, slots, 0, (), kv_tokens),
+            pools=RankPools(
+                kv_tokens, swa, slots, 0, (), kv_tokens, block_tokens=256, window_blocks_kept=kept_blocks
+            ),
             **options,
         )
 

@@ -286,7 +286,7 @@ def _beyond_the_clock(what: str) -> ConfigError:
 
 def _summaries(rank: Rank) -> list[PoolSummary]:
     owner = rank.owner
-    resident = {"kv": owner.tree.kv_tokens, "swa": owner.tree.swa_tokens, "slots": 0}
+    resident = {"kv": owner.kv_resident, "swa": owner.tree.swa_tokens, "slots": 0}
     evicted = {"kv": owner.tree.evicted_tokens, "swa": owner.tree.swa_evicted_tokens, "slots": 0}
     return [
         PoolSummary(

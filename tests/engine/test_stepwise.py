@@ -121,6 +121,7 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
         "kv_tokens": draw(st.sampled_from([4096, 5120, 8192, 1 << 17])),
         "swa_tokens": draw(st.sampled_from([4096, 1 << 17])),
         "slots": draw(st.sampled_from([1, 3, 64])),
+        "kept_blocks": draw(st.sampled_from([0, 1, 3])),
         "cost": draw(st.sampled_from(_COSTS)),
     }
 

@@ -46,6 +46,17 @@ class LeafQueue:
             self.push(node)  # used since
         return None
 
+    def oldest(self) -> int | None:
+        """When the leaf that goes next was used last; None if there is none."""
+        while self._heap:
+            access, _, _, node = self._heap[0]
+            if _counts(node) and node.access == access:
+                return access
+            heapq.heappop(self._heap)
+            if _counts(node):
+                self.push(node)
+        return None
+
     def _sweep(self) -> None:
         """One entry a leaf, its latest; nothing else changes what `pop` answers."""
         latest: dict[SpanNode, tuple[int, int, int, SpanNode]] = {}

@@ -49,7 +49,16 @@ class CacheOwner:
     @property
     def kv_available(self) -> int:
         """Free plus evictable history tokens that nobody was promised."""
-        return self.kv.free + self.tree.evictable_tokens - self._promised
+        return self.kv.free + self.tree.evictable_tokens + self._marked_tokens - self._promised
+
+    @property
+    def kv_resident(self) -> int:
+        """What is cached, in use or not."""
+        return self.tree.kv_tokens + self._marked_tokens
+
+    @property
+    def _marked_tokens(self) -> int:
+        return 0 if self.marks is None else self.marks.tokens
 
     @property
     def swa_available(self) -> int:
@@ -61,12 +70,26 @@ class CacheOwner:
         free = kv.capacity - kv.used
         if tokens <= free:
             return True
-        if tokens > free + tree.kv_tokens - tree.protected_tokens:
+        if tokens > free + tree.kv_tokens - tree.protected_tokens + self._marked_tokens:
             return False
+        if self.marks is not None and self.marks.tokens:
+            self._evict_with_marks(self.marks, tokens)
+            return True
         swa_before = tree.swa_tokens
         kv.give(tree.evict(tokens - free))
         self.swa.give(swa_before - tree.swa_tokens)
         return True
+
+    def _evict_with_marks(self, marks: WindowMarks, tokens: int) -> None:
+        """Blocks of windows and pages of history leave as one, the one used longest ago first."""
+        kv, tree = self.kv, self.tree
+        while kv.free < tokens:
+            mark, leaf = marks.oldest(), tree.oldest_leaf()
+            if mark is not None and (leaf is None or mark < leaf):
+                marks.drop_oldest()
+                kv.give(marks.tokens_each)
+            else:
+                kv.give(tree.evict(self.page_tokens))
 
     def promise_kv(self, tokens: int) -> bool:
         """Set `tokens` aside, to be taken with `keep_promises`; False if they cannot be had."""
@@ -137,6 +160,19 @@ class CacheOwner:
     def use(self, node: SpanNode | None) -> None:
         if node is not None:
             self.tree.touch(node)
+            if self.marks is not None:
+                self.marks.use(node.uid, node.end, self.tree.tick)
+
+    def mark(self, uid: int, tokens: int) -> None:
+        """A window stays before `tokens` of this content, if room for it can be made."""
+        marks = self.marks
+        if marks is None:
+            return
+        if not marks.has(uid, tokens):
+            if not self.make_kv_room(marks.tokens_each):
+                return
+            self.kv.take(marks.tokens_each)
+        marks.leave(uid, tokens, self.tree.tick)
 
     def release(self, node: SpanNode | None) -> None:
         if node is not None:

@@ -233,6 +233,15 @@ class SpanTree:
         self.evicted_tokens += freed
         return freed
 
+    @property
+    def tick(self) -> int:
+        """The moment of the latest use."""
+        return self._tick
+
+    def oldest_leaf(self) -> int | None:
+        """When what leaves next was used last."""
+        return self._leaves.oldest()
+
     def _evict_leaf(self, leaf: SpanNode, wanted_tokens: int) -> int:
         """Drop of an unlocked leaf what goes at once where so much is wanted; returns what was freed."""
         grain = self._grain(leaf, wanted_tokens)

@@ -24,7 +24,8 @@ class RankPools:
     each slot. ledger: (name, bytes, source) lines of one GPU that sum exactly to its memory.
 
     vLLM only: num_blocks of block_tokens; a running request holds window_blocks_decode blocks beyond
-    its history while it decodes, and window_blocks_step during a prefill step of the full token budget.
+    its history while it decodes, and window_blocks_step during a prefill step of the full token budget;
+    window_blocks_kept stay behind where a window does.
     Elsewhere 0. reported_tokens: the size as the engine's start-up log words it.
     """
 
@@ -38,6 +39,7 @@ class RankPools:
     num_blocks: int = 0
     window_blocks_decode: int = 0
     window_blocks_step: int = 0
+    window_blocks_kept: int = 0
 
     def bytes_of(self, name: str) -> int:
         """Bytes of one ledger line; 0 for a line that this deployment does not have."""

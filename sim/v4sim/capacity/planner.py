@@ -168,6 +168,7 @@ def _vllm(
         num_blocks=num_blocks,
         window_blocks_decode=window_decode,
         window_blocks_step=window_step,
+        window_blocks_kept=layout.kept_window_blocks,
     )
 
 

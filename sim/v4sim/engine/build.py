@@ -116,7 +116,7 @@ def make_rank(
         swa_tokens=pools.swa_tokens,
         request_slots=pools.request_slots,
         enabled=engine.prefix_cache,
-        marks=WindowMarks(prefixes)
+        marks=WindowMarks(prefixes, pools.window_blocks_kept * pools.block_tokens)
         if engine.window_retention == "replay" and engine.swa_veto == "strict"
         else None,
     )

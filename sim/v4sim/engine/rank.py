@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from v4sim.cache.legal import Hit
-from v4sim.cache.marks import WindowMarks
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.pool import Reservation
 from v4sim.engine.blocked import BlockedLedger
@@ -244,7 +243,7 @@ class Rank:
         """Give the whole pages of the first `tokens` of `call` to the tree, but its decode window."""
         owner = self.owner
         if owner.marks is not None:
-            self._publish_with_marks(owner.marks, call, tokens)
+            self._publish_with_marks(call, tokens)
             return
         upto = self._published_end(call, tokens)
         window = DECODE_WINDOW_PAGES * self.page_tokens
@@ -261,7 +260,7 @@ class Rank:
             owner.swa.give(spare)
         call.swa_private = min(call.swa_private, window)
 
-    def _publish_with_marks(self, marks: WindowMarks, call: Call, tokens: int) -> None:
+    def _publish_with_marks(self, call: Call, tokens: int) -> None:
         """`publish` where windows stay at two places only (vLLM's retention interval of 0).
 
         At the last page boundary below the end of the prompt, where the same prompt could resume; and
@@ -273,7 +272,7 @@ class Rank:
             call.held = owner.adopt(call.uid, call.held, upto, upto - begin, upto, 0)
             for at in ((call.prompt_tokens - 1) // page * page, call.branch_tokens):
                 if begin < at <= upto:
-                    marks.leave(call.uid, at)
+                    owner.mark(call.uid, at)
         spare = max(0, call.swa_private - DECODE_WINDOW_PAGES * page)
         owner.swa.give(spare)
         call.swa_private -= spare
@@ -334,7 +333,7 @@ class Rank:
         """
         owner = self.owner
         if keep and owner.marks is not None:
-            self._publish_with_marks(owner.marks, call, min(content_tokens, call.kv_end))
+            self._publish_with_marks(call, min(content_tokens, call.kv_end))
             owner.use(call.held)
         elif keep and owner.enabled:
             upto = min(self._published_end(call, content_tokens), call.kv_end)

@@ -187,7 +187,7 @@ class SeriesRecorder(Probe):
         self._latest[replica] = [
             (
                 rank.owner.kv.used,
-                rank.owner.tree.kv_tokens,
+                rank.owner.kv_resident,
                 rank.owner.swa.used,
                 rank.num_running,
                 len(rank.waiting),

@@ -96,6 +96,11 @@ class VllmLayout(Layout):
         """Blocks that the window groups of one request hold during a step of that many tokens."""
         return sum(group.blocks(step_tokens) for group in self.window_groups)
 
+    @property
+    def kept_window_blocks(self) -> int:
+        """Blocks of all window groups that a prefix hit at one boundary needs."""
+        return sum(-(-(group.window - 1) // group.block) for group in self.window_groups)
+
     def request_blocks(self, tokens: int, step_tokens: int) -> int:
         """Blocks of a running request with `tokens` of history."""
         return -(-tokens // self.page_tokens) + self.window_blocks(min(step_tokens, max(tokens, 1)))
