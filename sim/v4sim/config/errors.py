@@ -27,7 +27,7 @@ UNMODELLED: Mapping[str, str] = {
     "disaggregation_mode": "prefill/decode disaggregation is not modelled yet",
     "load_balance_method": "the choice of rank is `router.policy` here",
     "data_parallel_rank": "the choice of rank is `router.policy` here",
-    "enable_priority_scheduling": "a trace's priorities always order the queue; only a shortage of memory preempts",
+    "enable_priority_scheduling": "a trace's priorities always order the queue; only short memory preempts",
     "max_num_partial_prefills": "vLLM V1 does not read it; use long_prefill_token_threshold",
     "max_long_partial_prefills": "vLLM V1 does not read it; use long_prefill_token_threshold",
     "prefix_cache_retention_interval": "it is `engine.window_retention` here: replay is 0, all is None",
