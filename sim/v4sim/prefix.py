@@ -36,6 +36,7 @@ class PrefixIndex:
 
     def __init__(self, table: Content, page_tokens: int, lookahead_tokens: int = 0) -> None:
         self.page_tokens = page_tokens
+        self.lookahead_tokens = lookahead_tokens
         rows = table.n
         groups = len(table.group_names)
         self.stride = rows + groups

@@ -189,6 +189,7 @@ def rank_limits(deployment: Deployment) -> RankLimits:
         conservativeness=engine.conservativeness * (DPA_CONSERVATIVENESS if dp > 1 else 1.0),
         graph_max_bs=engine.cuda_graph_max_bs,
         draft_tokens=draft,
+        hash_lookahead_tokens=1 if resolved.speculation.kind == "mtp" else 0,
     )
 
 

@@ -64,8 +64,8 @@ class Scheduler(Protocol):
         ...
 
     @property
-    def in_flight_tokens(self) -> int:
-        """Tokens per row of the step in flight, all taken as accepted when pages are counted; 0: none are."""
+    def in_flight_tokens(self) -> int | None:
+        """Pages are counted from the context before the step in flight, and so many tokens; None: known."""
         ...
 
     @property

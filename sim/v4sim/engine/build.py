@@ -46,6 +46,7 @@ def _sglang(deployment: Deployment, limits: RankLimits, spec: ModelSpec) -> Sche
         draft_alloc_tokens=limits.draft_tokens + 1 if limits.draft_tokens else 0,
         mixes=engine.mixed_chunk,
         late_results=engine.overlap,
+        hash_lookahead_tokens=limits.hash_lookahead_tokens,
         keeps_output=not engine.strip_output_cache,
     )
 
@@ -126,4 +127,5 @@ def make_rank(
         owner,
         overhead_tokens=pools.window_blocks_decode * pools.block_tokens,
         keeps_windows=is_vllm,
+        keyless_tokens=0 if is_vllm else prefixes.lookahead_tokens,
     )

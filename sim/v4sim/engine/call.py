@@ -167,12 +167,12 @@ class Call:
         """Tokens in KV at this decode clock of its rank."""
         return self.prompt_tokens + self.emitted_at(clock) - 1
 
-    def held_context(self, clock: int, in_flight_tokens: int) -> int:
+    def held_context(self, clock: int, in_flight_tokens: int | None, settled: tuple[int, int]) -> int:
         """Context from which pages are counted at this decode clock of its rank.
 
         With tokens in flight it is the one before the step in flight, as if that accepted every draft.
         """
-        if in_flight_tokens == 0:
+        if in_flight_tokens is None or (in_flight_tokens == 0 and clock in settled):
             return self.context_at(clock)
         if clock > self.clock0:
             return self.context_at(clock - 1) + in_flight_tokens

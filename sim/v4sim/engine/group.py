@@ -69,14 +69,19 @@ class Group:
                 rank.finishes.push(call)
 
     def _store(self, call: Call) -> None:
-        self.store.put(call, 1 if call.padded else self.in_flight)
+        self.store.put(call, 1 if call.padded else self.in_flight or 0)
 
     def held(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Contexts from which pages are counted, given those of the next steps ([rows] or [rows, steps])."""
-        if not self.in_flight:
+        if self.in_flight is None:
             return contexts
         if contexts.ndim == 1:
-            return self.batch.before(1)[:, 0] + self.in_flight
+            held = self.batch.before(1)[:, 0] + self.in_flight
+            for rank in self.ranks if self.in_flight == 0 else ():
+                if rank.clock in rank.settled:
+                    rows = self.batch.row_slice(rank.index)
+                    held[rows] = contexts[rows]
+            return held
         return self.batch.before(contexts.shape[1]) + self.in_flight
 
     def pages_of(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:

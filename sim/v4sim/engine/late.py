@@ -50,7 +50,7 @@ def grow_spent(rank: Rank, lookahead_tokens: int) -> None:
 def _end(rank: Rank, call: Call, lookahead_tokens: int) -> int:
     in_flight = rank.in_flight_tokens
     if call.generated < call.output_tokens:
-        context = call.held_context(call.clock0 + call.num_steps, in_flight)
+        context = call.held_context(call.clock0 + call.num_steps, in_flight, rank.settled)
     else:  # ended with its first token
         context = call.prefill_target - 1 + (in_flight - 1 if call.padded and in_flight else 0)
     return rank.pages(context + lookahead_tokens)

@@ -34,6 +34,8 @@ class Rank:
     beyond its history (vLLM keeps windows and compressor state in the same blocks). `keeps_windows`:
     what a call's window has left behind stays reusable instead of being freed while it decodes (vLLM).
     Without it (SGLang) pages are evicted for a whole batch at once, and for one more per call.
+    `keyless_tokens`: so many at the end of what a call computed cannot be found again (SGLang's keys under
+    EAGLE are bigrams).
     An owner with `marks` keeps windows at those alone (`_publish_with_marks`).
     """
 
@@ -47,6 +49,7 @@ class Rank:
         *,
         overhead_tokens: int = 0,
         keeps_windows: bool = False,
+        keyless_tokens: int = 0,
     ) -> None:
         self.replica = replica
         self.index = index
@@ -54,6 +57,7 @@ class Rank:
         self.page_tokens = owner.page_tokens
         self.overhead_tokens = overhead_tokens
         self._keeps_windows = keeps_windows
+        self._keyless_tokens = keyless_tokens
         self._evicts_ahead = not keeps_windows
         self.held_back = False  # its decodes wait for a finished call's pages
         self.steps = 0  # of its replica
@@ -70,15 +74,21 @@ class Rank:
         self.last_arrival_ns = -1
         self.last_decode_ns = 0
         self.step = self.awake_since = 0  # steps of the replica before this one, and when it was last idle
+        self.settled = (0, 0)  # the latest clocks at which a step was chosen with no decode step in flight
         self.choice_ns = 0  # when the batch that is being chosen begins
         self.share_ns = 0  # time attributed to one row that decoded since the start
         self.decode_alloc = 0  # Σ kv_end of decoding calls, as last allocated
-        self.in_flight_tokens = 0  # as the rules say
+        self.in_flight_tokens: int | None = None  # as the rules say
         self.epoch = 0
         self.blocked = BlockedLedger()
         self.finishes = FinishQueue()
         self._admissions = 0
         self.memory: Any = None
+
+    def settle(self) -> None:
+        """No decode step is in flight: the next one is chosen knowing all there is."""
+        if self.settled[0] != self.clock:
+            self.settled = (self.clock, self.settled[0])
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -245,6 +255,7 @@ class Rank:
         if owner.marks is not None:
             self._publish_with_marks(call, tokens)
             return
+        tokens -= self._keyless_tokens
         upto = self._published_end(call, tokens)
         window = DECODE_WINDOW_PAGES * self.page_tokens
         held_end = call.held.end if call.held is not None else 0
@@ -308,7 +319,9 @@ class Rank:
         """Give back pages that were taken for the step to come for calls that will not be in it."""
         self.set_decode_alloc(
             sum(
-                self.pages(call.held_context(self.clock, self.in_flight_tokens) + lookahead_tokens)
+                self.pages(
+                    call.held_context(self.clock, self.in_flight_tokens, self.settled) + lookahead_tokens
+                )
                 for call in self.decoding
             )
         )
@@ -318,7 +331,7 @@ class Rank:
         executed = min(self.clock - call.clock0, call.num_steps)
         if executed > 0:
             # Without a step since joining, what it holds is what its prefill allocated.
-            last = call.held_context(call.clock0 + executed - 1, self.in_flight_tokens)
+            last = call.held_context(call.clock0 + executed - 1, self.in_flight_tokens, self.settled)
             call.kv_end = self.pages(last + lookahead_tokens)
         call.kv_peak_tokens = max(call.kv_peak_tokens, call.kv_end)
         call.share_ns += self.share_ns - call.share0_ns
@@ -336,7 +349,7 @@ class Rank:
             self._publish_with_marks(call, min(content_tokens, call.kv_end))
             owner.use(call.held)
         elif keep and owner.enabled:
-            upto = min(self._published_end(call, content_tokens), call.kv_end)
+            upto = min(self._published_end(call, content_tokens - self._keyless_tokens), call.kv_end)
             held_end = call.private_from
             if upto > held_end:
                 swa_from = max(held_end, upto - self.page_tokens)

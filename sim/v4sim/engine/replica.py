@@ -128,6 +128,8 @@ class Replica:
             # gives in.
             visible = now
             self._results.free_leaving(now)
+            for rank in self.ranks:
+                rank.settle()
             spins = 2 if self.scheduler.late_results and self._block is not None else 1
             while spins and not prefills and True not in decodes:
                 spins -= 1
@@ -184,6 +186,8 @@ class Replica:
         scheduler, ranks = self.scheduler, self.ranks
         for rank in ranks:
             rank.choice_ns = now
+            if rank.last_decode_ns != now:
+                rank.settle()
             rank.step, rank.awake_since = self._steps, self._awake_since
         if scheduler.mixes and ranks[0].keeps_pools:
             self._make_room(ranks, now)
@@ -242,7 +246,7 @@ class Replica:
                     self._results.report(rank, call, now)
                 rank.aborted.clear()
                 needed = sum(
-                    rank.pages(call.held_context(rank.clock, group.in_flight) + group.lookahead)
+                    rank.pages(call.held_context(rank.clock, group.in_flight, rank.settled) + group.lookahead)
                     for call in rank.decoding
                 )
             if rank.held_back:

@@ -249,9 +249,17 @@ class Results:
         content = call.prompt_tokens + call.output_tokens - 1
         if call.overshot and not call.foreseen and scheduler.keeps_last_token:
             content += 1
-        unseen = 1 if scheduler.late_results else 0
+        unseen = content - call.prompt_tokens - self._known_at_last_choice(call)
         rank.release(call, content, keep=scheduler.keeps_output, unseen_tokens=unseen)
         self._tell_released(rank, call, now)
+
+    def _known_at_last_choice(self, call: Call) -> int:
+        """Output tokens that the engine knew of when it last chose a step for this call."""
+        if not call.num_steps:
+            return 0
+        if not (self._group.scheduler.late_results and call.foreseen):
+            return int(call.starts[-1])
+        return int(call.starts[-2]) if call.num_steps > 1 else int(call.starts[-1]) - 1
 
     def _tell_released(self, rank: Rank, call: Call, now: int) -> None:
         for probe in self._replica.probes:

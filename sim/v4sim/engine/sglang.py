@@ -57,8 +57,15 @@ class SGLangRules:
     late_results: bool = True
     keeps_output: bool = True
     foresees_limits: bool = True
-    in_flight_tokens: int = 0
-    keeps_last_token: bool = True
+    hash_lookahead_tokens: int = 0  # EAGLE's keys are bigrams: the last token of a prompt has none
+
+    @property
+    def keeps_last_token(self) -> bool:
+        return self.draft_alloc_tokens == 0
+
+    @property
+    def in_flight_tokens(self) -> int | None:
+        return 0 if self.late_results and self.draft_alloc_tokens else None
 
     @property
     def publishes_late(self) -> bool:
@@ -157,7 +164,7 @@ class SGLangRules:
         if self.schedule_policy == "fcfs":
             if memory.passes % REFRESH_PASSES == 0:
                 for call in reversed(queue[:QUEUE_LIMIT]):
-                    rank.owner.look_up(call.uid, call.prefill_target)
+                    self._use_prefix(rank, call)
             memory.passes += 1
         return queue
 
@@ -190,7 +197,7 @@ class SGLangRules:
                 rank.block(call, "kv", now_ns)
                 return
             target = call.prefill_target
-            hit = owner.look_up(call.uid, target - 1)
+            hit = owner.look_up(call.uid, target - 1 - self.hash_lookahead_tokens)
             call.held = owner.hold(hit)  # what is held is no longer evictable
             call.branch_tokens = hit.tokens + hit.lost_tokens if hit.lost_tokens else 0
             extend = target - hit.tokens + hit.replay_tokens
@@ -247,7 +254,7 @@ class SGLangRules:
         keys: dict[int, int] = {}
         cold: list[Call] = []
         for call in queue:
-            matched = rank.owner.look_up(call.uid, call.prefill_target).tokens
+            matched = self._use_prefix(rank, call)
             keys[call.index] = -min(matched, call.prefill_target - 1)
             if matched <= SHARED_TOKENS:
                 if any(self._share(rank, call, other) for other in cold):
@@ -255,6 +262,10 @@ class SGLangRules:
                 else:
                     cold.append(call)
         queue.sort(key=lambda call: keys[call.index])
+
+    def _use_prefix(self, rank: Rank, call: Call) -> int:
+        """What of all that a waiting call holds is cached."""
+        return rank.owner.look_up(call.uid, call.prefill_target - self.hash_lookahead_tokens).tokens
 
     def _share(self, rank: Rank, call: Call, other: Call) -> bool:
         """Of two cold calls with a common beginning the second waits for the first to publish it."""

@@ -253,8 +253,8 @@ class VLLMRules:
         return call.context_at(rank.clock) - self.hash_lookahead_tokens
 
     @property
-    def in_flight_tokens(self) -> int:
-        return 1 + self.draft_tokens if self.late_results and self.draft_tokens else 0
+    def in_flight_tokens(self) -> int | None:
+        return 1 + self.draft_tokens if self.late_results and self.draft_tokens else None
 
     def chunks_ahead(self, rank: Rank, chunk: Chunk) -> int:
         return 0  # a step of vLLM may always take in somebody else as well

@@ -18,8 +18,8 @@ def scripts(engine: str, per_kind: int) -> list[Script]:
     """`per_kind` scripts of every kind for this engine."""
     found = []
     for kind, make in KINDS.items():
-        if kind in ("speculation", "dropped-blocks") and engine == "sglang":
-            continue  # its drafts live in the model worker, which the driver has not got
+        if kind == "dropped-blocks" and engine == "sglang":
+            continue
         if kind == "windows" and engine == "vllm":
             continue  # its groups share one pool (`sessions`)
         for number in range(per_kind):

@@ -190,7 +190,7 @@ class World:
         options = self.options
         page = options["page_tokens"]
         vllm = self.script.engine == "vllm"
-        ahead = _hash_lookahead(options) if vllm else 0
+        ahead = _hash_lookahead(options) if vllm else min(1, options.get("draft_tokens", 0))
         prefixes = PrefixIndex(table, page, ahead)
         window = options.get("window_tokens", 0)
         owner = CacheOwner(
@@ -203,7 +203,7 @@ class World:
             marks=WindowMarks(prefixes) if options.get("retention_interval") == 0 else None,
         )
         rules = _vllm(options) if vllm else _sglang(options)
-        return Watched(0, 0, owner, keeps_windows=vllm), rules
+        return Watched(0, 0, owner, keeps_windows=vllm, keyless_tokens=0 if vllm else ahead), rules
 
     def run(self) -> list[Entry]:
         for when in sorted({call.at or 0 for call in self._calls if call.after is None}):
@@ -334,6 +334,7 @@ def _sglang(options: dict[str, Any]) -> Scheduler:
         schedule_policy=options.get("schedule_policy", "fcfs"),
         retraction_policy=options.get("retraction_policy", "default"),
         draft_alloc_tokens=drafts + 1 if drafts else 0,
+        hash_lookahead_tokens=min(1, drafts),
         mixes=options.get("mixed_chunk", False),
         late_results=options.get("overlap", False),
     )

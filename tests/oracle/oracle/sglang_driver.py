@@ -26,6 +26,7 @@ from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
 from sglang.srt.managers.schedule_policy import SchedulePolicy
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.managers.scheduler_components.new_token_ratio_tracker import NewTokenRatioTracker
+from sglang.srt.mem_cache import allocation
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
 from sglang.srt.mem_cache.allocator.swa import SWATokenToKVPoolAllocator
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams
@@ -40,11 +41,29 @@ from sglang.srt.server_args import ServerArgs, set_global_server_args_for_schedu
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from oracle.log import Entry
-from oracle.script import Clock, Script
+from oracle.script import Clock, Script, accepted
 from oracle.tokens import EOS, Texts
 
 VERSION = sglang.__version__
 _CONTEXT = 1 << 15
+
+
+def _write_rows(
+    rows: torch.Tensor,
+    table: torch.Tensor,
+    begin: torch.Tensor,
+    end: torch.Tensor,
+    locs: torch.Tensor,
+    _: int,
+) -> None:
+    """What a kernel does on a GPU: the new places of each call into its row."""
+    done = 0
+    for row, start, stop in zip(rows.tolist(), begin.tolist(), end.tolist(), strict=True):
+        table[row, start:stop] = locs[done : done + stop - start].to(table.dtype)
+        done += stop - start
+
+
+allocation.assign_req_to_token_pool_func = _write_rows
 
 
 class _Nothing:
@@ -65,6 +84,7 @@ class Loop(Scheduler):
         self.script = script
         self.options = options = script.options
         self.late = bool(options.get("overlap", False))
+        self.drafts = options.get("draft_tokens", 0)
         self.texts = Texts(script, own_ends=True)
         self.clock = Clock(script)
         self.log: list[Entry] = []
@@ -91,6 +111,8 @@ class Loop(Scheduler):
             retraction_policy=options.get("retraction_policy", "default"),
             enable_priority_scheduling=bool(options.get("priority")),
             disable_overlap_schedule=not self.late,
+            attention_backend="torch_native",
+            **self._speculation(),
             device="cpu",
             pp_max_micro_batch_size=options["slots"],
         )
@@ -100,6 +122,17 @@ class Loop(Scheduler):
         policy.CLIP_MAX_NEW_TOKENS = options["clip_max_new_tokens"]
         # In V4 the window and the interval at which a call drops what has left it are both 128 tokens.
         envs.SGLANG_SWA_EVICTION_INTERVAL.set(options["window_tokens"])
+
+    def _speculation(self) -> dict[str, Any]:
+        """V4's MTP: one chain of drafts."""
+        if not self.drafts:
+            return {}
+        return {
+            "speculative_algorithm": "EAGLE",
+            "speculative_num_steps": self.drafts,
+            "speculative_eagle_topk": 1,
+            "speculative_num_draft_tokens": self.drafts + 1,
+        }
 
     def _pools(self) -> None:
         options, page = self.options, self.page_size
@@ -131,6 +164,7 @@ class Loop(Scheduler):
                 req_to_token_pool=self.req_to_token_pool,
                 token_to_kv_pool_allocator=allocator,
                 page_size=page,
+                is_eagle=bool(self.drafts),
                 sliding_window_size=window,
                 tree_components=(ComponentType.FULL, ComponentType.SWA) if window else (ComponentType.FULL,),
                 chunked_prefill_size=options["chunk_tokens"],
@@ -149,7 +183,7 @@ class Loop(Scheduler):
         self.enable_priority_scheduling = bool(options.get("priority"))
         self.is_hybrid_swa = True  # V4 is: "batch is full" is forgotten every pass
         self.enable_overlap = self.enable_skip_finishing_decode = self.late
-        self.spec_algorithm = SpeculativeAlgorithm.NONE
+        self.spec_algorithm = SpeculativeAlgorithm.EAGLE if self.drafts else SpeculativeAlgorithm.NONE
         self.disaggregation_mode = DisaggregationMode.NULL
         self.prefill_decode_interval = options.get("prefill_decode_interval", 0)
         self._prefill_decode_interval_remaining = 0
@@ -275,7 +309,7 @@ class Loop(Scheduler):
                     admitted.append([int(req.rid), req.prefix_len])
                     self._inside.add(req.rid)
         else:
-            rows = [[int(req.rid), 1] for req in batch.reqs]
+            rows = [[int(req.rid), 1 + self.drafts] for req in batch.reqs]
         for number in self.out:
             self._inside.discard(str(number))
         self.log.append([now, sorted(rows), self._free(), admitted, self.out])
@@ -299,9 +333,10 @@ class Loop(Scheduler):
 
     # -- the model and its results --------------------------------------------------------------
 
-    def _tokens(self, batch: ScheduleBatch) -> list[int | None]:
-        """The token of each row, or None where a prompt goes on."""
-        tokens: list[int | None] = []
+    def _tokens(self, batch: ScheduleBatch) -> list[list[int] | None]:
+        """The tokens of each row, or None where a prompt goes on."""
+        tokens: list[list[int] | None] = []
+        verifies = self.drafts and not batch.forward_mode.is_extend()
         for req in batch.reqs:
             number = int(req.rid)
             if req is self.chunked_req and batch.forward_mode.is_extend():
@@ -310,27 +345,31 @@ class Loop(Scheduler):
             done = self.emitted.get(number, 0)
             call = self.script.calls[number]
             if done >= call.output:
-                tokens.append(EOS + 1)
+                tokens.append([EOS + 1])
                 continue
-            tokens.append(self.texts.output(number, done))
-            self.emitted[number] = done + 1
+            many = 1 + accepted(number, done, self.drafts) if verifies else 1
+            ends = range(done, min(done + many, call.output))
+            tokens.append([self.texts.output(number, at) for at in ends])
+            self.emitted[number] = ends.stop
         return tokens
 
     def _process(self) -> None:
         batch, tokens, now = self.result_queue.popleft()
         extend = batch.forward_mode.is_extend()
         decoding = set(batch.decoding_reqs or ()) if extend else set(batch.reqs)
-        for req, token in zip(batch.reqs, tokens, strict=True):
-            if token is None:
+        for req, new in zip(batch.reqs, tokens, strict=True):
+            if new is None:
                 req.inflight_middle_chunks -= 1
                 continue
             if req.finished():
                 continue
             if req.is_retracted:
-                self.emitted[int(req.rid)] -= 1
+                self.emitted[int(req.rid)] -= len(new)
                 continue
-            req.output_ids.append(token)
-            req.update_finish_state()
+            if self.drafts and not extend:
+                req.kv.kv_committed_len += len(new)
+            req.output_ids.extend(new)
+            req.update_finish_state(len(new))
             if req.finished():
                 self.clock.finished(int(req.rid), now + 1)
                 release_kv_cache(req, self.tree_cache, checkpoint=True)

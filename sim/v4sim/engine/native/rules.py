@@ -38,7 +38,7 @@ class NativeRules:
     foresees_limits: bool = False  # the engine shows it by leaving an ended call out of a step
     keeps_last_token: bool = False
     publishes_late: bool = False
-    in_flight_tokens: int = 0  # pages are the engine's own affair
+    in_flight_tokens: int | None = None  # pages are the engine's own affair
 
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
         assert isinstance(rank, NativeRank)
