@@ -57,6 +57,7 @@ REFUSED = {
     "model.max_context_tokens": Case("model.max_context_tokens=32768"),
 }
 CASES = {
+    "cache.identity": Case('cache.identity=["snapshot_id"]'),
     "model.name": Case("model.name=v4.1-flash"),
     "model.index_dtype": Case("model.index_dtype=fp4"),
     "model.weights": Case("model.weights=fp8"),
@@ -172,6 +173,7 @@ def crowd() -> list[CallRow]:
                 delay_s=float(rng.uniform(0, 0.4)) if turn else 0.0,
                 trigger="tool_result" if turn else "user",
                 priority=s % 3,
+                snapshot_id=f"v{turn}",
             )
             rows.append(row)
             before = row
