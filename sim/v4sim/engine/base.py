@@ -44,6 +44,11 @@ class Scheduler(Protocol):
         ...
 
     @property
+    def decodes_first(self) -> bool:
+        """Where it mixes: decodes get their pages before anybody is admitted, or after."""
+        ...
+
+    @property
     def late_results(self) -> bool:
         """The next batch is chosen before the results of the current one are known."""
         ...

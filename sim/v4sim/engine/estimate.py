@@ -58,10 +58,10 @@ class Budget:
     def __init__(self, rules: SGLangRules, rank: Rank, ratio: float) -> None:
         self._rules = rules
         self._rank = rank
-        self._charged = 0
         self.ratio = ratio
         self.reserved_output = -1
         running = len(rank.decoding) + len(rank.leaving) if rules.mixes else 0
+        self._charged = running
         self.chunk = None if rules.chunk_tokens is None else rules.chunk_tokens - running
         self.input = rules.max_prefill_tokens - running
         self.open = True

@@ -189,7 +189,8 @@ class Replica:
             if rank.last_decode_ns != now:
                 rank.settle()
             rank.step, rank.awake_since = self._steps, self._awake_since
-        if scheduler.mixes and ranks[0].keeps_pools:
+        makes_room = scheduler.mixes and ranks[0].keeps_pools
+        if makes_room and scheduler.decodes_first:
             self._make_room(ranks, now)
         chunks = []
         prefills = False
@@ -208,6 +209,8 @@ class Replica:
                         self._delayer.saw(len(planned))
             chunks.append(planned)
         if scheduler.mixes:
+            if makes_room and not scheduler.decodes_first:
+                self._make_room(ranks, now)
             decodes = [not rank.held_back and bool(rank.decoding or spent(rank)) for rank in ranks]
             return chunks, decodes, prefills
         if prefills and self._spec_blocks_mixed:

@@ -54,6 +54,7 @@ class SGLangRules:
     retraction_policy: str
     draft_alloc_tokens: int  # max(steps · topk, draft tokens), 0 without speculation
     mixes: bool = False
+    decodes_first: bool = False
     late_results: bool = True
     keeps_output: bool = True
     foresees_limits: bool = True
@@ -236,13 +237,13 @@ class SGLangRules:
             last = take == extend
             chunks.append(Chunk(call, take, hit.tokens - hit.replay_tokens, last))
             budget.charge(rank.pages(take), self._promised(call, last))
-            if not budget.open or not last:
+            if not budget.open:
                 return
             spent = budget.total() <= 0
 
     def _sort(self, rank: Rank, queue: list[Call], visible_ns: int) -> None:
         """Policy order; a policy that reorders leaves the queue as it is then."""
-        if any(call.priority for call in queue):
+        if self.schedule_policy == "fcfs" and any(call.priority for call in queue):
             queue.sort(key=lambda call: -call.priority)
         if self.schedule_policy == "lpm" and len(queue) <= QUEUE_LIMIT and rank.owner.enabled:
             self._longest_match_first(rank, queue)
@@ -348,7 +349,8 @@ class SGLangRules:
             self.memory(rank).pause = self.prefill_decode_interval
 
     def on_idle(self, rank: Rank) -> None:
-        """Rounds without a step take no time: the pause is over, and the estimate starts afresh."""
+        """Rounds without a step take no time: a pause is over; where nobody is left the estimate restarts."""
         memory = self.memory(rank)
         memory.pause = 0
-        memory.ratio.reset()
+        if not rank.waiting and not rank.prefilling:
+            memory.ratio.reset()

@@ -48,6 +48,7 @@ class VLLMRules:
     shares_cadence: bool = False  # with the other ranks of the replica
     hash_lookahead_tokens: int = 0  # or each block is told apart by the tokens after it that they read
     mixes: bool = True
+    decodes_first: bool = True
     late_results: bool = True
     reorders: bool = False
     plans_always: bool = False

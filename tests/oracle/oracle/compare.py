@@ -22,13 +22,10 @@ REASONS = {
         "blocks that lie there twice: as many as prompts computed side by side, and with dropped blocks one "
         "per hit; once the pool is full, which of them is evicted, and so hits of later calls",
     ),
-    "token-in-flight": Reason(
-        "SGLang with overlap drops the token that is being computed while its call is retracted.",
-        "one token of recompute per retraction, and what follows from it",
-    ),
     "eviction-order": Reason(
-        "Of several old prefixes another one, or more of one, was evicted: nodes are cut elsewhere.",
-        "hits of later calls in a pool that is full",
+        "Another page or piece of an old prefix was evicted: a node of SGLang is cut elsewhere than ours, as "
+        "where drafts or a branch cut a window of several pages.",
+        "hits of later calls in a pool that is full, by a piece of one node; no more is evicted at a time",
     ),
     "other": Reason("Not explained.", "none"),
 }
@@ -48,9 +45,6 @@ def classify(script: Script, ours: list[Entry], theirs: list[Entry]) -> str:
     if at >= min(len(ours), len(theirs)):
         return "other"
     mine, want = ours[at], theirs[at]
-    retracted = any(number >= 0 for entry in theirs[: at + 1] for number in entry[4])
-    if retracted and script.options.get("overlap"):
-        return "token-in-flight"
     hits = dict(map(tuple, mine[3]))
     if any(call in hits and hits[call] != hit for call, hit in want[3]):
         return "eviction-order" if script.engine == "sglang" else "held-copies"

@@ -161,6 +161,8 @@ def _sglang(draw: st.DrawFn) -> dict[str, Any]:
     for (key, values), odds in zip(rare.items(), (6, 6, 8, 8, 10), strict=True):
         if draw(st.integers(1, odds)) == 1:
             options[key] = draw(values)
+    if not options.get("mixed_chunk") and draw(st.integers(1, 3)) == 1:
+        options["draft_tokens"] = draw(st.sampled_from([1, 3]))
     return options
 
 

@@ -257,7 +257,8 @@ class Loop(Scheduler):
                 rounds -= 1
                 batch = self._choose(now)
             if batch is None:
-                self.new_token_ratio_tracker.reset()
+                if not self.waiting_queue and self.chunked_req is None:
+                    self.new_token_ratio_tracker.reset()
                 if self._give_up(now):
                     busy = False
                     continue

@@ -32,6 +32,7 @@ class NativeRules:
     draft_tokens: int
     late_results: bool
     mixes: bool = True
+    decodes_first: bool = True
     reorders: bool = False
     plans_always: bool = True
     keeps_output: bool = True
