@@ -6,8 +6,8 @@ unified radix tree, the paged allocator. The scheduler object is made without it
 wants processes and weights, and is given what those methods read.
 
 Emulated here: the event loop (with overlap one batch ahead), receiving requests, and the processing
-of results as far as it decides anything: append the token, see whether the answer ends, publish a
-prompt whose prefill is complete, release a call that ended. Import `oracle.absent` before this module.
+of results as far as it decides anything: append the tokens (drafts accepted as the script says), see
+whether the answer ends, publish a prompt whose prefill is complete, release a call that ended. Import `oracle.absent` before this module.
 """
 
 from __future__ import annotations
