@@ -11,7 +11,6 @@ Left out: LoRA, grammar, priority preemption of running requests.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 from v4sim.engine.base import ENDLESS, Chunk
@@ -19,10 +18,7 @@ from v4sim.engine.call import Call
 from v4sim.engine.estimate import Budget, NewTokenRatio
 from v4sim.engine.late import known_tokens
 from v4sim.engine.rank import DECODE_WINDOW_PAGES, Rank
-
-REFRESH_PASSES = 32
-SHARED_TOKENS = 32
-QUEUE_LIMIT = 128  # of waiting calls whose prefixes are refreshed, and above which lpm falls back to fcfs
+from v4sim.engine.sglang_queue import WaitingQueue
 
 
 @dataclass(slots=True)
@@ -30,10 +26,8 @@ class Memory:
     """What the rules remember between steps of one rank."""
 
     ratio: NewTokenRatio
+    queue: WaitingQueue
     pause: int = 0  # rounds left in which no prefill is tried
-    passes: int = 0  # in which calls waited and might have entered
-    waited: bool = False  # so did they in every step since the last plan
-    steps: int = 0  # of the replica, at the last plan
     quiet_steps: int = ENDLESS  # decode steps for which the last plan stands
 
 
@@ -84,7 +78,8 @@ class SGLangRules:
 
     def memory(self, rank: Rank) -> Memory:
         if rank.memory is None:
-            rank.memory = Memory(NewTokenRatio(self.conservativeness))
+            queue = WaitingQueue(self.schedule_policy, self.hash_lookahead_tokens)
+            rank.memory = Memory(NewTokenRatio(self.conservativeness), queue)
         memory: Memory = rank.memory
         return memory
 
@@ -94,7 +89,7 @@ class SGLangRules:
         if memory.pause > 0:  # on every rank, whatever it has: ranks keep one cadence
             memory.pause -= 1
             memory.quiet_steps = 1
-            memory.waited = False
+            memory.queue.waited = False
             return []
         if not rank.waiting and not rank.prefilling:
             return []
@@ -107,9 +102,9 @@ class SGLangRules:
             self._admit(rank, budget, chunks, now_ns, queue)
         if chunks:
             rank.allocate(sum([chunk.new_tokens for chunk in chunks]), len(chunks))
-        memory.waited = bool(rank.waiting) and self._may_enter(rank)
-        if memory.waited:
-            memory.quiet_steps = min(memory.quiet_steps, 1 + self._passes_left(memory))
+        memory.queue.waited = bool(rank.waiting) and self._may_enter(rank)
+        if memory.queue.waited:
+            memory.quiet_steps = min(memory.quiet_steps, 1 + memory.queue.passes_left)
         return chunks
 
     def _continue(self, rank: Rank, call: Call, budget: Budget, chunks: list[Chunk]) -> None:
@@ -145,33 +140,19 @@ class SGLangRules:
         memory = self.memory(rank)
         room = int(Budget(self, rank, memory.ratio.value).total())
         steps = max(0, min((call.prefill_left - new - 1) // new, room // new))
-        return min(steps, self._passes_left(memory)) if memory.waited else steps
+        return min(steps, memory.queue.passes_left) if memory.queue.waited else steps
 
     def _queue(self, rank: Rank, memory: Memory, now_ns: int, visible_ns: int) -> list[Call]:
-        """Who may be admitted, in order. Every so many passes what they wait for is used, the head's last.
-
-        So it is evicted last. Longest-prefix-match uses it in every pass.
-        """
-        if memory.waited:
-            memory.passes += max(0, rank.steps - memory.steps - 1)  # in which this was not asked
-        memory.steps = rank.steps
+        """Who may be admitted, in order."""
+        memory.queue.catch_up(rank.steps)
         queue = [call for call in rank.waiting if call.queued_ns <= visible_ns]
         if not queue:
             return queue
         if not self._may_enter(rank):
             rank.block(queue[0], "slots", now_ns)
             return []
-        self._sort(rank, queue, visible_ns)
-        if self.schedule_policy == "fcfs":
-            if memory.passes % REFRESH_PASSES == 0:
-                for call in reversed(queue[:QUEUE_LIMIT]):
-                    self._use_prefix(rank, call)
-            memory.passes += 1
+        memory.queue.put_in_order(rank, queue, visible_ns)
         return queue
-
-    def _passes_left(self, memory: Memory) -> int:
-        """Passes until the next one that refreshes."""
-        return -memory.passes % REFRESH_PASSES
 
     def _may_enter(self, rank: Rank) -> bool:
         """The queue is looked at: a slot is free, or a chunk goes on in any case."""
@@ -240,38 +221,6 @@ class SGLangRules:
             if not budget.open:
                 return
             spent = budget.total() <= 0
-
-    def _sort(self, rank: Rank, queue: list[Call], visible_ns: int) -> None:
-        """Policy order; a policy that reorders leaves the queue as it is then."""
-        if self.schedule_policy == "fcfs" and any(call.priority for call in queue):
-            queue.sort(key=lambda call: -call.priority)
-        if self.schedule_policy == "lpm" and len(queue) <= QUEUE_LIMIT and rank.owner.enabled:
-            self._longest_match_first(rank, queue)
-        if self.reorders:
-            rank.waiting = deque([*queue, *[call for call in rank.waiting if call.queued_ns > visible_ns]])
-
-    def _longest_match_first(self, rank: Rank, queue: list[Call]) -> None:
-        """Who would compute what an earlier one computes as well comes last: it will hit that instead."""
-        keys: dict[int, int] = {}
-        cold: list[Call] = []
-        for call in queue:
-            matched = self._use_prefix(rank, call)
-            keys[call.index] = -min(matched, call.prefill_target - 1)
-            if matched <= SHARED_TOKENS:
-                if any(self._share(rank, call, other) for other in cold):
-                    keys[call.index] = 1
-                else:
-                    cold.append(call)
-        queue.sort(key=lambda call: keys[call.index])
-
-    def _use_prefix(self, rank: Rank, call: Call) -> int:
-        """What of all that a waiting call holds is cached."""
-        return rank.owner.look_up(call.uid, call.prefill_target - self.hash_lookahead_tokens).tokens
-
-    def _share(self, rank: Rank, call: Call, other: Call) -> bool:
-        """Of two cold calls with a common beginning the second waits for the first to publish it."""
-        common = rank.owner.tree.prefixes.common(call.uid, other.uid)
-        return min(common, call.prefill_target, other.prefill_target) >= SHARED_TOKENS
 
     def _announced(self, call: Call) -> int:
         """Output tokens that admission reserves for: what the client asked for, clipped."""

@@ -5,9 +5,10 @@ budget, new-token-ratio tracker, `ScheduleBatch` with its allocation, retraction
 unified radix tree, the paged allocator. The scheduler object is made without its constructor, which
 wants processes and weights, and is given what those methods read.
 
-Emulated here: the event loop (with overlap one batch ahead), receiving requests, and the processing
-of results as far as it decides anything: append the tokens (drafts accepted as the script says), see
-whether the answer ends, publish a prompt whose prefill is complete, release a call that ended. Import `oracle.absent` before this module.
+Emulated here: the event loop (with overlap one batch ahead), receiving requests, and the processing of
+results as far as it decides anything: append the tokens (drafts accepted as the script says), see whether
+the answer ends, publish a prompt whose prefill is complete, release a call that ended. Import
+`oracle.absent` before this module.
 """
 
 from __future__ import annotations
