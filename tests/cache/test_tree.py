@@ -228,32 +228,6 @@ def test_sglang_evicts_the_last_page_then_the_window_then_the_rest_at_once_and_v
             assert tree.find(0, 24)[1] == expected
 
 
-def test_where_a_match_cuts_a_node_both_parts_count_as_used() -> None:
-    tree = SGLangTree(Rows([-1, -1, 0], [0, 0, 8]).index())
-    put(tree, 0, 20, swa_from=16)
-    put(tree, 1, 20, swa_from=16)
-    node, length = tree.find(2, 16)
-    assert node is not None
-    tree.split(node, length)
-    tree.evict(4)  # the page with the window was a node of its own, and not used
-    assert [tree.find(uid, 20)[1] for uid in (0, 1)] == [16, 20]
-    tree.evict(20)
-    assert [tree.find(uid, 20)[1] for uid in (0, 1)] == [16, 0]
-
-
-def test_what_one_call_inserts_at_once_leaves_at_once_whoever_owns_it() -> None:
-    """Content 1 goes on from 0 at 8: SGLang's node knows nothing of that until somebody turns off there."""
-    for turned, left in ((False, 0), (True, 8)):
-        tree = SGLangTree(Rows([-1, 0], [0, 8]).index())
-        put(tree, 1, 20, swa_from=16)
-        if turned:
-            tree.insert(0, None, 8, 8)
-        tree.evict(4)
-        assert tree.find(1, 20)[1] == 16
-        tree.evict(4)
-        assert tree.find(1, 20)[1] == left
-
-
 def test_what_two_calls_computed_alike_is_held_twice_and_lasts_until_both_copies_are_gone() -> None:
     tree = VLLMTree(Rows([-1, 0], [0, 8]).index())
     first, _ = tree.insert(0, None, 8, 8)
@@ -330,27 +304,6 @@ def test_what_loses_the_window_at_the_end_of_a_leaf_goes_with_it_and_what_is_abo
     tree.evict_swa(4)
     assert tree.find(0, 12)[1] == 8
     assert tree.kv_tokens == 16
-
-
-def test_a_newcomer_brings_back_a_window_that_was_lost() -> None:
-    tree = SGLangTree(Rows([-1], [0]).index())
-    put(tree, 0, 12, swa_from=12)
-    assert tree.swa_tokens == 0
-    tree.insert(0, None, 12, 4)
-    assert [(node.swa_start, node.cuts) for node in tree.nodes()] == [(4, (4,))]
-
-
-def test_a_look_up_uses_only_what_may_be_used() -> None:
-    """Content 1 shares two pages with 0, whose window lies elsewhere: a match, but no hit."""
-    tree = SGLangTree(Rows([-1, 0, -1], [0, 8, 0]).index())
-    owner = CacheOwner(tree, HitPolicy("strict", PAGE, 2, 4), kv_tokens=99, swa_tokens=99, request_slots=2)
-    put(tree, 0, 16, swa_from=12)
-    put(tree, 2, 16, swa_from=12)
-    assert owner.look_up(1, 16)[1:] == (0, 0, 8)
-    spans = sorted((node.uid, node.start, node.end) for node in tree.nodes())
-    assert spans == [(0, 0, 8), (0, 8, 12), (0, 12, 16), (2, 0, 16)]
-    assert owner.look_up(2, 15)[1:] == (0, 0, 12)
-    assert owner.look_up(2, 16).tokens == 16
 
 
 def test_a_request_larger_than_the_pool_never_pushes_occupancy_above_capacity() -> None:
