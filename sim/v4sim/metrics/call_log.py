@@ -62,6 +62,8 @@ COLUMNS: tuple[tuple[str, type], ...] = (
     ("kv_peak_tokens", np.int32),
 )
 _FLUSH = 8192
+# Room is taken for so many calls at a time: large pieces go back to the system when they are handed over.
+_BLOCK = 16 * _FLUSH
 
 
 class CallLog(Probe):
@@ -71,7 +73,8 @@ class CallLog(Probe):
         self._turns = turns
         self._drafts = drafts
         self._rows: list[tuple[int, ...]] = []
-        self._parts: list[list[NDArray[Any]]] = [[] for _ in COLUMNS]
+        self._blocks: list[list[NDArray[Any]]] = [[] for _ in COLUMNS]
+        self._logged = 0
 
     def on_done(self, rank: Rank, call: Call, now_ns: int) -> None:
         if call.outcome != "completed":
@@ -140,8 +143,12 @@ class CallLog(Probe):
             return
         wide = np.array(self._rows, dtype=np.int64).T
         self._rows.clear()
-        for parts, numbers, (_, dtype) in zip(self._parts, wide, COLUMNS, strict=True):
-            parts.append(numbers.astype(dtype))
+        begin = self._logged % _BLOCK
+        for blocks, numbers, (_, dtype) in zip(self._blocks, wide, COLUMNS, strict=True):
+            if begin == 0:
+                blocks.append(np.empty(_BLOCK, dtype=dtype))
+            blocks[-1][begin : begin + numbers.size] = numbers
+        self._logged += wide.shape[1]
 
     def columns(self) -> dict[str, Any]:
         """Name → column, in order of injection; `event_class` and `done` as texts.
@@ -151,16 +158,15 @@ class CallLog(Probe):
         """
         self._flush()
         found: dict[str, Any] = {}
-        order = np.argsort(_joined(self._parts[0], np.int64), kind="stable")
-        for parts, (name, dtype) in zip(self._parts, COLUMNS, strict=True):
-            found[name] = _joined(parts, dtype)[order]
-            parts.clear()
+        order: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        for blocks, (name, dtype) in zip(self._blocks, COLUMNS, strict=True):
+            logged = np.concatenate([*blocks, np.zeros(0, dtype=dtype)])[: self._logged]
+            blocks.clear()
+            if name == "index":
+                order = np.argsort(logged, kind="stable")
+            found[name] = logged[order]
         del found["index"]
         classes, outcomes = np.array(EVENT_CLASSES, dtype=object), np.array(OUTCOMES, dtype=object)
         found["event_class"] = classes[found["event_class"]].tolist()
         found["done"] = outcomes[found["done"]].tolist()
         return found
-
-
-def _joined(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
