@@ -1,10 +1,7 @@
 """One attention-DP rank: its queue, its running calls and the cache they hold.
 
 Verbs only, no sequence: the scheduler decides who is admitted, the replica when a step ends. Every
-verb keeps the pools in step with what calls hold:
-
-    kv.used  = resident spans + Σ private pages of prefilling and decoding calls
-    swa.used = resident windows + Σ windows of admitted calls
+verb keeps the pools in step with what calls hold (`holdings`).
 
 `epoch` counts changes of membership; whatever depends only on who is here may be reused while it
 stands still.
@@ -20,23 +17,15 @@ from v4sim.cache.legal import Hit
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.pool import Reservation
 from v4sim.engine.blocked import BlockedLedger
-from v4sim.engine.call import FINISHED, PARKED, RUNNING, WAITING, Call
+from v4sim.engine.call import FINISHED, RUNNING, WAITING, Call
 from v4sim.engine.finishes import FinishQueue
-
-# While it decodes, a call's sliding window straddles at most two pages.
-DECODE_WINDOW_PAGES = 2
+from v4sim.engine.holdings import DECODE_WINDOW_PAGES, Holdings
 
 
-class Rank:
+class Rank(Holdings):
     """State of one rank; `index` within its replica, `replica` the replica's number.
 
-    `memory` belongs to the scheduler alone. `overhead_tokens` of the kv pool are held per running call
-    beyond its history (vLLM keeps windows and compressor state in the same blocks). `keeps_windows`:
-    what a call's window has left behind stays reusable instead of being freed while it decodes (vLLM).
-    Without it (SGLang) pages are evicted for a whole batch at once, and for one more per call.
-    `keyless_tokens`: so many at the end of what a call computed cannot be found again (SGLang's keys under
-    EAGLE are bigrams).
-    An owner with `marks` keeps windows at those alone (`_publish_with_marks`).
+    `memory` belongs to the scheduler alone.
     """
 
     keeps_pools = True  # False: an engine's own cache manager does, and nobody makes room for it here
@@ -51,14 +40,14 @@ class Rank:
         keeps_windows: bool = False,
         keyless_tokens: int = 0,
     ) -> None:
+        super().__init__(
+            owner,
+            overhead_tokens=overhead_tokens,
+            keeps_windows=keeps_windows,
+            keyless_tokens=keyless_tokens,
+        )
         self.replica = replica
         self.index = index
-        self.owner = owner
-        self.page_tokens = owner.page_tokens
-        self.overhead_tokens = overhead_tokens
-        self._keeps_windows = keeps_windows
-        self._keyless_tokens = keyless_tokens
-        self._evicts_ahead = not keeps_windows
         self.held_back = False  # its decodes wait for a finished call's pages
         self.steps = 0  # of its replica
         self.waiting: deque[Call] = deque()
@@ -79,7 +68,6 @@ class Rank:
         self.share_ns = 0  # time attributed to one row that decoded since the start
         self.decode_alloc = 0  # Σ kv_end of decoding calls, as last allocated
         self.in_flight_tokens: int | None = None  # as the rules say
-        self.epoch = 0
         self.blocked = BlockedLedger()
         self.finishes = FinishQueue()
         self._admissions = 0
@@ -96,11 +84,6 @@ class Rank:
     def num_running(self) -> int:
         """Calls that occupy a request slot."""
         return len(self.prefilling) + len(self.decoding) + len(self.leaving)
-
-    def pages(self, tokens: int) -> int:
-        """`tokens` rounded up to whole pages, in tokens."""
-        page = self.page_tokens
-        return -(-tokens // page) * page
 
     def steps_to_next_finish(self) -> int:
         return self.finishes.next_clock() - self.clock
@@ -174,38 +157,6 @@ class Rank:
         self.admitted.append(call)
         self.epoch += 1
 
-    def try_extend(self, call: Call, new_tokens: int, lookahead: int = 0) -> bool:
-        """Pages for the next chunk of a call in prefill; False (nothing changed) parks it for this pass."""
-        owner, page = self.owner, self.page_tokens
-        fresh = max(0, new_tokens - call.replay_tokens)
-        upto = call.prefilled + fresh + lookahead
-        kv_need = max(0, -(-upto // page) * page - call.kv_end)
-        swa_need = max(0, (DECODE_WINDOW_PAGES - (-new_tokens // page)) * page - call.swa_private)
-        if swa_need > owner.swa.free:
-            swa_need = min(swa_need, owner.swa_available // page * page)
-        if kv_need > owner.kv_available or not owner.make_swa_room(swa_need):
-            call.state = PARKED
-            return False
-        owner.promise_kv(kv_need)
-        if not self._evicts_ahead:
-            owner.keep_promises(kv_need)
-        owner.swa.take(swa_need)
-        call.kv_end += kv_need
-        call.swa_private += swa_need
-        call.state = RUNNING
-        return True
-
-    def allocate(self, new_tokens: int, calls: int) -> None:
-        """Pages for a batch of prefill chunks, where they are taken together."""
-        if self._evicts_ahead:
-            self.owner.keep_promises(new_tokens + calls * self.page_tokens)
-
-    def make_cushion(self, rows: int) -> None:
-        """Before a decode step of `rows`: a page per row is free, needed or not, if it can be evicted."""
-        if self._evicts_ahead:
-            owner = self.owner
-            owner.make_kv_room(min(rows * self.page_tokens, owner.kv_available))
-
     def chunk_done(self, call: Call, new_tokens: int, *, late: bool, ends: bool = False) -> None:
         """The step that computed `new_tokens` of `call` ended: count them, publish pages now or late.
 
@@ -230,63 +181,6 @@ class Rank:
         for call in self.fresh:
             self.publish(call, call.prefilled)
         self.fresh.clear()
-
-    def _published_end(self, call: Call, tokens: int) -> int:
-        """How much of the first `tokens` of a call becomes resident: whole pages.
-
-        Where its own lookup found history but no window, SGLang stops, for once, to leave a window
-        there; the rest follows with what the call publishes next.
-        """
-        branch, call.branch_tokens = call.branch_tokens, 0
-        if call.private_from < branch <= tokens:
-            return branch
-        call.branch_tokens = branch if branch > tokens else 0
-        return tokens // self.page_tokens * self.page_tokens
-
-    def _window_from(self, tokens: int, upto: int) -> int:
-        """Where the window begins that is left at `upto` by a call with `tokens`: a page before the last."""
-        page = self.page_tokens
-        last = tokens - 1 if tokens - upto < page else upto - 1
-        return last // page * page - page
-
-    def publish(self, call: Call, tokens: int) -> None:
-        """Give the whole pages of the first `tokens` of `call` to the tree, but its decode window."""
-        owner = self.owner
-        if owner.marks is not None:
-            self._publish_with_marks(call, tokens)
-            return
-        tokens -= self._keyless_tokens
-        upto = self._published_end(call, tokens)
-        window = DECODE_WINDOW_PAGES * self.page_tokens
-        held_end = call.held.end if call.held is not None else 0
-        spare = call.swa_private - window
-        if owner.enabled and upto > held_end:
-            # What the tree gains of the window must come from what the call holds beyond its own.
-            swa_from = max(held_end, upto - max(0, spare))
-            if not self._keeps_windows:
-                swa_from = max(swa_from, self._window_from(tokens, upto))
-            call.held = owner.adopt(call.uid, call.held, upto, upto - held_end, swa_from, upto - swa_from)
-            spare -= upto - swa_from
-        if spare > 0:
-            owner.swa.give(spare)
-        call.swa_private = min(call.swa_private, window)
-
-    def _publish_with_marks(self, call: Call, tokens: int) -> None:
-        """`publish` where windows stay at two places only (vLLM's retention interval of 0).
-
-        At the last page boundary below the end of the prompt, where the same prompt could resume; and
-        where the call's own lookup found history without a window, since others may part there too.
-        """
-        owner, page = self.owner, self.page_tokens
-        begin, upto = call.private_from, tokens // page * page
-        if owner.enabled and upto > begin:
-            call.held = owner.adopt(call.uid, call.held, upto, upto - begin, upto, 0)
-            for at in ((call.prompt_tokens - 1) // page * page, call.branch_tokens):
-                if begin < at <= upto:
-                    owner.mark(call.uid, at)
-        spare = max(0, call.swa_private - DECODE_WINDOW_PAGES * page)
-        owner.swa.give(spare)
-        call.swa_private -= spare
 
     # -- decode ---------------------------------------------------------------------------------
 
@@ -336,46 +230,6 @@ class Rank:
         call.kv_peak_tokens = max(call.kv_peak_tokens, call.kv_end)
         call.share_ns += self.share_ns - call.share0_ns
         self.decode_alloc -= call.kv_end
-
-    def release(self, call: Call, content_tokens: int, keep: bool, *, unseen_tokens: int = 0) -> None:
-        """Free what a finished, retracted or aborted call holds.
-
-        With `keep`, whole pages of its content up to `content_tokens` become resident first, with the
-        sliding window that it still held, or of as many as there is room for (`keeps_windows`). The last
-        `unseen_tokens` were not known when it last dropped what had left its window.
-        """
-        owner = self.owner
-        if keep and owner.marks is not None:
-            self._publish_with_marks(call, min(content_tokens, call.kv_end))
-            owner.use(call.held)
-        elif keep and owner.enabled:
-            upto = min(self._published_end(call, content_tokens - self._keyless_tokens), call.kv_end)
-            held_end = call.private_from
-            if upto > held_end:
-                swa_from = max(held_end, upto - self.page_tokens)
-                if not self._keeps_windows:
-                    least = upto - call.swa_private // self.page_tokens * self.page_tokens
-                    window = (
-                        held_end
-                        if call.num_steps == 0
-                        else self._window_from(content_tokens - unseen_tokens, upto)
-                    )
-                    swa_from = max(held_end, least, window)
-                else:
-                    older = min(swa_from - held_end, owner.swa.free // self.page_tokens * self.page_tokens)
-                    owner.swa.take(older)
-                    call.swa_private += older
-                    swa_from -= older
-                call.held = owner.adopt(call.uid, call.held, upto, upto - held_end, swa_from, upto - swa_from)
-                call.swa_private -= upto - swa_from
-            owner.use(call.held)
-        owner.kv.give(call.kv_end - call.private_from + self.overhead_tokens)
-        owner.swa.give(call.swa_private)
-        owner.slots.give(1)
-        owner.release(call.held)
-        call.held = None
-        call.kv_end = call.swa_private = 0
-        self.epoch += 1
 
     def retract(
         self,

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from v4sim.engine.base import ENDLESS, Chunk
 from v4sim.engine.call import Call
 from v4sim.engine.estimate import Budget, NewTokenRatio
+from v4sim.engine.holdings import DECODE_WINDOW_PAGES
 from v4sim.engine.late import known_tokens
-from v4sim.engine.rank import DECODE_WINDOW_PAGES, Rank
+from v4sim.engine.rank import Rank
 from v4sim.engine.sglang_queue import WaitingQueue
 
 
