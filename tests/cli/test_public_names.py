@@ -13,7 +13,17 @@ import pytest
 import v4sim as package
 
 OPTIONS = {
-    "backtest": {"--draws", "--force", "--help", "--json", "--notes", "--only", "--report", "--seeds", "--table"},
+    "backtest": {
+        "--draws",
+        "--force",
+        "--help",
+        "--json",
+        "--notes",
+        "--only",
+        "--report",
+        "--seeds",
+        "--table",
+    },
     "compare": {"--force", "--help", "--output"},
     "export": {"--force", "--help", "--output", "--trace"},
     "limiter": {

@@ -39,8 +39,8 @@ _MOE, _DISPATCH, _REDUCE = PART_INDEX["moe"], PART_INDEX["dispatch_combine"], PA
 _HEAD, _DRAFT = PART_INDEX["lm_head"], PART_INDEX["mtp_draft"]
 _OVERHEAD, _CPU = PART_INDEX["overhead"], PART_INDEX["cpu"]
 _NUM = len(PARTS)
-_VARIABLE_ROWS = [_SCAN, _TOPK, _HCA, _OTHER]
-_CONSTANT_ROWS = [_SWA, _MHC]
+_VARIABLE_ROWS = np.array([_OTHER, _SCAN, _TOPK, _HCA])
+_CONSTANT_ROWS = np.array([_SWA, _MHC])
 
 
 class ProfileCost:
@@ -167,11 +167,11 @@ class ProfileCost:
         out = np.empty((_NUM, steps), dtype=np.int64)
         self._seen.decoding(max(ctx_sum[-1].tolist()), max(ctx_max[-1].tolist()))  # contexts only grow
         s, m = ctx_sum.astype(np.float64), ctx_max.astype(np.float64)
-        parts = np.empty((4, *s.shape))  # scan, topk, hca, other
-        linear = parts[:3]
+        parts = np.empty((4, *s.shape))  # as in _VARIABLE_ROWS, so that they add up in the order of `step`
+        linear = parts[1:]
         np.multiply(s, v.slopes, out=linear)
         linear += v.bases
-        scan, topk, hca, other = parts
+        other, scan, topk, hca = parts
         if self._pooled:
             scan += np.minimum(s, v.pool_cap) * v.pool_slope
         topk *= m > self._attention.topk_start
@@ -179,16 +179,14 @@ class ProfileCost:
         context = self._piece_slopes.take(piece, axis=1)
         context *= m
         context += self._piece_bases.take(piece, axis=1)
-        np.maximum(parts[1:3], context, out=parts[1:3])
+        np.maximum(parts[2:], context, out=parts[2:])
         hca += v.hca_base
         np.minimum(s, v.fill_cap, out=other)
         other *= v.fill_slope
         other += v.other_base
         m *= v.tail_slope
         other += m
-        total = scan + other
-        total += topk
-        total += hca
+        total = np.add.reduce(parts, axis=0)
         total += v.alone
         ranks = s.shape[1]
         slowest = total.argmax(axis=1)
