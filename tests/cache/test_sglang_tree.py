@@ -87,3 +87,12 @@ def test_a_look_up_uses_only_what_may_be_used() -> None:
     assert spans == [(0, 0, 8), (0, 8, 12), (0, 12, 16), (2, 0, 16)]
     assert owner.look_up(2, 15)[1:] == (0, 0, 12)
     assert owner.look_up(2, 16).tokens == 16
+
+
+def test_a_window_over_several_spans_goes_at_once_and_what_is_newer_still_follows() -> None:
+    tree = SGLangTree(contents([-1, 0, 1, -1], [0, 8, 16, 0]))
+    put(tree, 2, 28, swa_from=0)
+    put(tree, 3, 8, swa_from=0)
+    assert tree.evict_swa(1) == 24
+    assert tree.evict_swa(1000) == 12
+    assert tree.swa_tokens == 0

@@ -29,13 +29,15 @@ class Windows:
         ends.older = ends.newer = ends
 
     def __iter__(self) -> Iterator[SpanNode]:
-        """From the oldest; the node just given out may be removed meanwhile."""
+        """From the oldest; the node just given out, and newer ones, may be removed meanwhile."""
         ends = self._ends
-        node = ends.newer
-        while node is not ends:
-            following = node.newer
+        older = ends
+        while (node := older.newer) is not ends:
             yield node
-            node = following
+            if older is not ends and older.newer is ends:
+                older = ends  # it may be gone as well: begin anew
+            elif older.newer is node:
+                older = node
 
     def read_tokens(self, node: SpanNode) -> int:
         """What a call that holds `node` reads of its window: one page at its end; the rest may be evicted."""
