@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from v4sim.cache.check import resident
 from v4sim.cache.legal import HitPolicy
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.sglang_tree import SGLangTree
@@ -73,7 +74,7 @@ def test_a_newcomer_brings_back_a_window_that_was_lost() -> None:
     put(tree, 0, 12, swa_from=12)
     assert tree.swa_tokens == 0
     tree.insert(0, None, 12, 4)
-    assert [(node.swa_start, node.cuts) for node in tree.nodes()] == [(4, (4,))]
+    assert [(node.swa_start, node.cuts) for node in resident(tree)] == [(4, (4,))]
 
 
 def test_a_look_up_uses_only_what_may_be_used() -> None:
@@ -83,7 +84,7 @@ def test_a_look_up_uses_only_what_may_be_used() -> None:
     put(tree, 0, 16, swa_from=12)
     put(tree, 2, 16, swa_from=12)
     assert owner.look_up(1, 16)[1:] == (0, 0, 8)
-    spans = sorted((node.uid, node.start, node.end) for node in tree.nodes())
+    spans = sorted((node.uid, node.start, node.end) for node in resident(tree))
     assert spans == [(0, 0, 8), (0, 8, 12), (0, 12, 16), (2, 0, 16)]
     assert owner.look_up(2, 15)[1:] == (0, 0, 12)
     assert owner.look_up(2, 16).tokens == 16

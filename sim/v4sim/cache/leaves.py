@@ -58,13 +58,16 @@ class LeafQueue:
         return None
 
     def _sweep(self) -> None:
-        """One entry a leaf, its latest; nothing else changes what `pop` answers."""
-        latest: dict[SpanNode, tuple[int, int, int, SpanNode]] = {}
+        """One entry a leaf: of those with its latest use the first. That changes no answer of `pop`."""
+        kept: dict[SpanNode, tuple[int, int, int, SpanNode]] = {}
         for entry in self._heap:
             node = entry[3]
-            if _counts(node) and (node not in latest or latest[node] < entry):
-                latest[node] = entry
-        self._heap = list(latest.values())
+            if not _counts(node):
+                continue
+            other = kept.get(node)
+            if other is None or entry[0] > other[0] or (entry[0] == other[0] and entry < other):
+                kept[node] = entry
+        self._heap = list(kept.values())
         heapq.heapify(self._heap)
         self._sweep_at = max(_SMALLEST_SWEEP, 2 * len(self._heap))
 

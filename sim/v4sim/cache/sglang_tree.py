@@ -61,18 +61,18 @@ class SGLangTree(SpanTree):
 
     def _use_rest(self, node: SpanNode) -> None:
         """What is left of SGLang's node from the beginning of `node` on counts as used."""
-        self._tick += 1
+        self.tick += 1
         while True:
             if node.cuts:
                 node = self._cut(node, node.cuts[0])
-            node.access = self._tick
+            node.access = self.tick
             if node.rest is None:
                 return
             node = node.rest
 
     def _cut(self, node: SpanNode, at: int) -> SpanNode:
         """`split` without a use."""
-        windows = self._windows
+        windows = self.windows
         read = windows.read_tokens(node) if node.swa_locks else 0
         upper = super().split(node, at)
         if node.cuts:
@@ -90,7 +90,7 @@ class SGLangTree(SpanTree):
         places = (swa_from, upto - self.page_tokens)
         if parent is not None:
             # `parent` belongs to the same insertion exactly if it was made by it.
-            together = parent.born == self._tick and start not in places
+            together = parent.born == self.tick and start not in places
             if parent.rest is not None:
                 self._end_node(parent)
         else:

@@ -37,9 +37,9 @@ class SpanTree:
         self.swa_evicted_tokens = 0
         self._tails: dict[int, SpanNode] = {}
         self._leaves = LeafQueue()
-        self._windows = self._make_windows()
+        self.windows = self._make_windows()
         self._reach_tokens = 2 * self.page_tokens  # a window, which is at most a page, and a page
-        self._tick = 0
+        self.tick = 0  # the moment of the latest use
 
     def _make_windows(self) -> Windows:
         return Windows(self.page_tokens)
@@ -50,11 +50,11 @@ class SpanTree:
 
     @property
     def swa_tokens(self) -> int:
-        return self._windows.tokens
+        return self.windows.tokens
 
     @property
     def swa_evictable_tokens(self) -> int:
-        return self._windows.tokens - self._windows.protected_tokens
+        return self.windows.tokens - self.windows.protected_tokens
 
     # -- lookup ---------------------------------------------------------------------------------
 
@@ -87,9 +87,9 @@ class SpanTree:
         The history's recency of ancestors is implied; that of their windows is not, since an
         ancestor can lose its window before its descendants do.
         """
-        self._tick += 1
-        node.access = self._tick
-        self._windows.use(node, self._reach_tokens)
+        self.tick += 1
+        node.access = self.tick
+        self.windows.use(node, self._reach_tokens)
 
     def split(self, node: SpanNode, at: int) -> SpanNode:
         """Cut `node` at `at`; returns the upper part [start, at). `node` stays itself as the lower part."""
@@ -98,7 +98,7 @@ class SpanTree:
         upper.born = node.born
         upper.locks = 1 if node.locks else 0
         upper.swa_start = min(node.swa_start, at)
-        self._windows.part(upper, node)
+        self.windows.part(upper, node)
         # The page that a lock on the window protects lies at the node's end: the upper part is free of it.
         node.swa_start = max(node.swa_start, at)
         node.start = at
@@ -114,7 +114,7 @@ class SpanTree:
 
     def lock(self, node: SpanNode) -> None:
         """Protect `node` and its ancestors from eviction, and the last page of window at its end."""
-        self._windows.hold(node)
+        self.windows.hold(node)
         above: SpanNode | None = node
         while above is not None:
             above.locks += 1
@@ -132,18 +132,18 @@ class SpanTree:
 
         What every chunk of a long prompt does, in one go.
         """
-        self._tick += 1
+        self.tick += 1
         node = self._append(held.uid, held.end, upto, held, swa_from, upto)
         node.locks = 1  # held.locks stays: its direct holder becomes a locked child
         self.protected_tokens += upto - held.end
-        self._windows.hold(node)
-        self._windows.let_go(held)
+        self.windows.hold(node)
+        self.windows.let_go(held)
         if upto - held.end < self._reach_tokens:
             self.touch(node)
         return node
 
     def unlock(self, node: SpanNode) -> None:
-        self._windows.let_go(node)
+        self.windows.let_go(node)
         above: SpanNode | None = node
         while above is not None:
             above.locks -= 1
@@ -169,7 +169,7 @@ class SpanTree:
         begin = below.end if below is not None else 0
         if upto <= begin:
             return below, 0
-        self._tick += 1
+        self.tick += 1
         added = 0
         node = below
         for owner, segment_end in self.prefixes.segments(uid, begin, upto):
@@ -192,7 +192,7 @@ class SpanTree:
         return node, added
 
     def _restore(self, node: SpanNode, swa_from: int) -> None:
-        self._windows.restore(node, swa_from)
+        self.windows.restore(node, swa_from)
 
     def _meet(
         self, tail: SpanNode, start: int, end: int, above: SpanNode | None, swa_from: int
@@ -214,10 +214,10 @@ class SpanTree:
     def _add(self, uid: int, start: int, end: int, parent: SpanNode | None, swa_from: int) -> SpanNode:
         if parent is not None:
             parent.children += 1
-        node = SpanNode(uid, start, end, parent, self._tick)
+        node = SpanNode(uid, start, end, parent, self.tick)
         node.swa_start = min(max(start, swa_from), end)
         self.kv_tokens += end - start
-        self._windows.add(node)
+        self.windows.add(node)
         return node
 
     # -- eviction -------------------------------------------------------------------------------
@@ -232,11 +232,6 @@ class SpanTree:
             freed += self._evict_leaf(leaf, tokens - freed)
         self.evicted_tokens += freed
         return freed
-
-    @property
-    def tick(self) -> int:
-        """The moment of the latest use."""
-        return self._tick
 
     def oldest_leaf(self) -> int | None:
         """When what leaves next was used last."""
@@ -267,19 +262,19 @@ class SpanTree:
         leaves are kept. A node that a running call reads keeps its last page of window.
         """
         freed = 0
-        for node in self._windows:
-            last = node.end - (self._windows.read_tokens(node) if node.swa_locks else 0)
+        for node in self.windows:
+            last = node.end - (self.windows.read_tokens(node) if node.swa_locks else 0)
             while freed < tokens and node.swa_start < last:
                 stop = self._window_stop(node, last)
-                held = self._windows.tokens
+                held = self.windows.tokens
                 if stop == node.end and not (node.children or node.locks or self.keeps_leaves):
                     gone = self._grain(node, node.tokens)
                     self.evicted_tokens += gone
                     self._drop(node, gone)
-                    freed += held - self._windows.tokens
+                    freed += held - self.windows.tokens
                     break
-                self._windows.lose(node, stop)
-                freed += held - self._windows.tokens
+                self.windows.lose(node, stop)
+                freed += held - self.windows.tokens
             if freed >= tokens:
                 break
         self.swa_evicted_tokens += freed
@@ -291,13 +286,13 @@ class SpanTree:
 
     def _shorten(self, node: SpanNode, cut: int) -> None:
         """Drop the last `cut` tokens of a leaf; its window goes with them."""
-        self._windows.lose_end(node, node.end - cut)
+        self.windows.lose_end(node, node.end - cut)
         self.kv_tokens -= cut
 
     def _remove(self, node: SpanNode) -> None:
         node.alive = False
         self.kv_tokens -= node.tokens
-        self._windows.remove(node)
+        self.windows.remove(node)
         above = node.parent
         self._forget(node, above if above is not None and above.uid == node.uid else None)
         if above is not None:
@@ -313,24 +308,6 @@ class SpanTree:
         else:
             del self._tails[node.uid]
 
-    def windows(self) -> list[SpanNode]:
-        """Every node that holds some sliding window, the next to lose it first; for checks."""
-        return list(self._windows)
-
-    def read_tokens(self, node: SpanNode) -> int:
-        """What a call that holds `node` keeps of its window; for checks."""
-        return self._windows.read_tokens(node)
-
-    def nodes(self) -> list[SpanNode]:
-        """Every resident node, children before parents within a span; for checks and reports."""
-        found: dict[int, SpanNode] = {}
-        for end in self._ends():
-            node: SpanNode | None = end
-            while node is not None and id(node) not in found:
-                found[id(node)] = node
-                node = node.parent
-        return list(found.values())
-
-    def _ends(self) -> list[SpanNode]:
+    def lowest(self) -> list[SpanNode]:
         """Nodes from which every other one is reached upwards."""
         return list(self._tails.values())

@@ -29,7 +29,7 @@ class VLLMTree(SpanTree):
         super().touch(node)
         above = node.parent if self._copies else None
         while above is not None:
-            above.access = self._tick
+            above.access = self.tick
             above = above.parent
 
     def split(self, node: SpanNode, at: int) -> SpanNode:
@@ -99,5 +99,5 @@ class VLLMTree(SpanTree):
         else:
             super()._forget(node, before)
 
-    def _ends(self) -> list[SpanNode]:
-        return [*super()._ends(), *self._copies.all()]
+    def lowest(self) -> list[SpanNode]:
+        return [*super().lowest(), *self._copies.all()]
