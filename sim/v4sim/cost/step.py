@@ -166,7 +166,7 @@ class ProfileCost:
         common, common_ns = self._common(total_rows, widest, width)
         out = np.empty((_NUM, steps), dtype=np.int64)
         self._seen.decoding(max(ctx_sum[-1].tolist()), max(ctx_max[-1].tolist()))  # contexts only grow
-        s, m = ctx_sum.astype(np.float64), ctx_max.astype(np.float64)
+        s, m = ctx_sum.astype(np.float64, order="C"), ctx_max.astype(np.float64, order="C")
         parts = np.empty((4, *s.shape))  # as in _VARIABLE_ROWS, so that they add up in the order of `step`
         linear = parts[1:]
         np.multiply(s, v.slopes, out=linear)

@@ -24,6 +24,11 @@ Int64s = NDArray[np.int64]
 _OFFSETS = np.arange(1 << 10)
 
 
+def _array(values: list[int]) -> Int64s:
+    """`np.array` asks every value for its type first."""
+    return np.fromiter(values, np.int64, len(values))
+
+
 class WalkStore:
     """Contexts of all steps of all running calls; compacts itself when mostly garbage."""
 
@@ -104,10 +109,10 @@ class DecodeBatch:
         self.calls = calls
         self.rows = rows
         self._alone = len(busy) == len(calls)
-        self._index = np.array(index, dtype=np.int64)
-        self._begin = np.array(begin, dtype=np.int64)
-        self._busy = np.array(busy, dtype=np.int64)
-        self.emit_ns = np.array(emit, dtype=np.int64)
+        self._index = _array(index)
+        self._begin = _array(begin)
+        self._busy = _array(busy)
+        self.emit_ns = _array(emit)
 
     def row_slice(self, rank: int) -> slice:
         first = sum(self.rows[:rank])

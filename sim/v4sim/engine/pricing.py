@@ -203,11 +203,10 @@ class Pricer:
         group, batch = self._group, self._group.batch
         page = group.page_tokens
         most = (steps * group.width // page + 1) * page  # what one sequence can grow by
-        if all(
-            rows * most <= rank.owner.kv_available
-            for rank, rows in zip(group.ranks, batch.rows, strict=True)
-            if rows
-        ):
+        for rank, rows in zip(group.ranks, batch.rows, strict=True):
+            if rows * most > rank.owner.kv_available:
+                break
+        else:
             return steps
         held = group.held(contexts[:, :steps])
         for rank in group.ranks:

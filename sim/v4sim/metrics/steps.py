@@ -184,6 +184,9 @@ class SeriesRecorder(Probe):
 
     def _sample(self, replica: int, now_ns: int) -> None:
         self._seen += 1
+        skipped = self._seen % self._stride != 0
+        if skipped and len(self._ranks) == 1:
+            return  # nobody will ask what it was between two samples
         self._latest[replica] = [
             (
                 rank.owner.kv.used,
@@ -194,7 +197,7 @@ class SeriesRecorder(Probe):
             )
             for rank in self._ranks[replica]
         ]
-        if self._seen % self._stride:
+        if skipped:
             return
         self._times.append(now_ns)
         self._values.append([values for ranks in self._latest for values in ranks])
