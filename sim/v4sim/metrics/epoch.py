@@ -20,6 +20,8 @@ from v4sim.results import STEP_KINDS
 
 _DECODE, _MIXED = STEP_KINDS.index("decode"), STEP_KINDS.index("mixed")
 
+_MOST_PIECES = 16
+
 Int64s = NDArray[np.int64]
 
 
@@ -107,7 +109,14 @@ class Epoch:
         histogram = Sums()
         for values, weights in weighted:
             histogram.add(values, weights)
-        self.histograms[name].append(histogram.used())
+        pieces = self.histograms[name]
+        pieces.append(histogram.used())
+        if len(pieces) == _MOST_PIECES:
+            # An epoch of a long run is folded thousands of times.
+            together = Sums()
+            for piece in pieces:
+                together.absorb(piece)
+            pieces[:] = [together.used()]
 
     def _add_busy(self, replica_of: Int64s, busy: Int64s) -> None:
         for replica in range(len(self.busy)):
