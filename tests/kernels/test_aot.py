@@ -86,27 +86,13 @@ def test_fp32_work_of_the_scan_is_in_the_code():
 
 
 def test_compiles_here():
-    """A case of every kernel, and of both key and expert formats, for sm_90 and sm_100, in processes without
-    the interpreter; `python -m v4kernels.aot` compiles the whole covering set.
-    """
-    first = {}
-    for case in CASES.values():
-        if case.covering and not aot.too_old(case):
-            first.setdefault(case.kernel.__name__, case.name)
-    chosen = {
-        *first.values(),
-        f"index_scan/{SCAN_KEYS}-64h-1t",
-        "grouped_gemm/fp8-16t",
-        "grouped_gemm/bf16-16t",
-    }
-    compiled = sum(arch in CASES[name].instruction for name in chosen for arch in (90, 100))
-    command = [sys.executable, "-m", "v4kernels.aot", "--arch", "90", "--arch", "100"]
-    for name in sorted(chosen):
-        command += ["--kernel", name]
+    """The covering set, each kernel by format and architecture, in processes without the interpreter."""
+    units = sum(len(case.instruction) for case in CASES.values() if case.covering and not aot.too_old(case))
+    command = [sys.executable, "-m", "v4kernels.aot"]
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr.rstrip().splitlines()[-1].startswith(f"{compiled} compiled"), done.stderr
+    assert done.stderr.rstrip().splitlines()[-1].startswith(f"{units} compiled"), done.stderr
 
 
 class Recorder:
