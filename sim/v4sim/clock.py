@@ -54,4 +54,4 @@ def call_at(env: simpy.Environment, at_ns: int, priority: int, action: Callable[
     event._ok = True
     event._value = None
     event.callbacks.append(lambda _event: action())
-    env.schedule(event, priority, at_ns - int(env.now))  # type: ignore[arg-type]
+    env.schedule(event, priority, at_ns - int(env.now))  # type: ignore[arg-type]  # simpy names two priorities and orders by any integer

@@ -19,7 +19,10 @@ PAGE = 4
 def contents(parent: list[int], shared: list[int]) -> PrefixIndex:
     """Contents by the one they begin like (-1: none), and for how many tokens."""
     n = len(parent)
-    column = lambda values: np.array(values, dtype=np.int64)  # noqa: E731
+
+    def column(values: list[int]) -> np.ndarray:
+        return np.array(values, dtype=np.int64)
+
     table = SimpleNamespace(
         n=n,
         parent=column(parent),

@@ -46,8 +46,8 @@ class Seen:
 
 def family_of(name: str) -> str | None:
     """Which kind of quantity a metric is; None for one that nothing here can predict."""
-    if _RATIO.fullmatch(name):
-        return "ratio" if _per_call(_RATIO.fullmatch(name)[1]) else None  # type: ignore[index]
+    if ratio := _RATIO.fullmatch(name):
+        return "ratio" if _per_call(ratio[1]) else None
     if _WALL.fullmatch(name) or name in ("e2e_ms", "e2el_ms"):
         return "turn"
     if name.startswith("ttft"):

@@ -48,7 +48,7 @@ def outcome_fits_moments(evidence: Evidence) -> Iterator[Finding]:
             evidence,
             "1 conservation",
             wrong,
-            lambda i, name=name: (  # type: ignore[misc]
+            lambda i, name=name: (  # type: ignore[misc]  # mypy does not infer a lambda with a default
                 f"it counts as {name}, but was admitted at {calls['admit_ns'][i]} ns, had its first token at "
                 f"{calls['first_token_ns'][i]} ns and its last at {calls['last_token_ns'][i]} ns"
             ),

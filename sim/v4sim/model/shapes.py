@@ -160,12 +160,13 @@ def read_section(
     kind: type[T], values: Mapping[str, Any], name: str, skip: frozenset[str] = frozenset()
 ) -> T:
     """A shape from its table; unknown and missing keys are errors, lists become tuples."""
-    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    columns = fields(kind)  # type: ignore[arg-type]  # T is a dataclass: there is no public bound that says so
+    names = {f.name for f in columns}
     unknown = sorted(set(values) - names - skip)
     if unknown:
         raise ValueError(f"{name}.{unknown[0]}: no such key (there are {', '.join(sorted(names | skip))})")
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k not in skip}
-    for f in fields(kind):  # type: ignore[arg-type]
+    for f in columns:
         if f.name not in given and f.default is MISSING:
             raise ValueError(f"{name}.{f.name}: missing")
         if f.type == "int" and f.name in given and type(given[f.name]) is not int:
