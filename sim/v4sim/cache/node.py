@@ -64,9 +64,5 @@ class SpanNode:
     def swa_tokens(self) -> int:
         return self.end - self.swa_start
 
-    @property
-    def is_leaf(self) -> bool:
-        return self.children == 0
-
     def __repr__(self) -> str:
         return f"<SpanNode {self.uid} [{self.start},{self.end}) swa from {self.swa_start} locks {self.locks}>"

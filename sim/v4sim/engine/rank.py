@@ -49,7 +49,6 @@ class Rank(Holdings):
         self.replica = replica
         self.index = index
         self.held_back = False  # its decodes wait for a finished call's pages
-        self.steps = 0  # of its replica
         self.waiting: deque[Call] = deque()
         self.prefilling: list[Call] = []
         self.decoding: list[Call] = []

@@ -38,8 +38,6 @@ class Results:
         """Everything that the end of `block` (now) brings about."""
         group = self._group
         self.free_leaving(now)
-        for rank in group.ranks:
-            rank.steps += block.steps
         if block.run_parts_ns is not None:
             self._prefill_run(block)
             return

@@ -145,7 +145,7 @@ class SGLangRules:
 
     def _queue(self, rank: Rank, memory: Memory, now_ns: int, visible_ns: int) -> list[Call]:
         """Who may be admitted, in order."""
-        memory.queue.catch_up(rank.steps)
+        memory.queue.catch_up(rank.step)
         queue = [call for call in rank.waiting if call.queued_ns <= visible_ns]
         if not queue:
             return queue
