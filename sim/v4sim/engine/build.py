@@ -11,7 +11,6 @@ from v4sim.cache.owner import CacheOwner
 from v4sim.cache.sglang_tree import SGLangTree
 from v4sim.cache.vllm_tree import VLLMTree
 from v4sim.engine.base import Scheduler
-from v4sim.engine.native.build import make_native
 from v4sim.engine.rank import Rank
 from v4sim.engine.sglang import SGLangRules
 from v4sim.engine.vllm import VLLMRules
@@ -99,6 +98,8 @@ def make_engine(
     `prefixes` index `content` by pages. `by_priority`: some call has a priority.
     """
     if deployment.engine.scheduler == "vllm-native":
+        from v4sim.engine.native.build import make_native  # of no use to any other scheduler
+
         return make_native(deployment, limits, pools, spec, content, by_priority=by_priority)
     rules = make_scheduler(deployment, limits, spec)
     return rules, lambda replica, index: make_rank(replica, index, deployment, pools, spec, prefixes)
