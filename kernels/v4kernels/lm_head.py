@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from v4kernels import checks, projections
+from v4kernels.matrices import Matrix
 from v4kernels.shapes import ModelShape
 from v4kernels.work import Work
 
 
-def matrix(shape: ModelShape, parts: int = 1) -> projections.Matrix:
+def matrix(shape: ModelShape, parts: int = 1) -> Matrix:
     """The slice of one rank."""
     checks.choose(shape.vocab % parts, f"vocabulary % {parts}", (0,))
-    return projections.Matrix("lm_head", shape.hidden, shape.vocab // parts)
+    return Matrix("lm_head", shape.hidden, shape.vocab // parts)
 
 
 def work(shape: ModelShape, tokens: int, parts: int = 1) -> Work:

@@ -177,7 +177,7 @@ from v4calib.grid import grid, contexts_of
 from v4calib.operations import OPERATIONS
 from v4calib.operations.layers import LayerKind, layer_matrices
 from v4kernels import norm_rope
-from v4kernels import hca_attention, index_scan, layouts, mhc, moe_grouped_gemm, projections
+from v4kernels import hca_attention, index_scan, layouts, matrices, mhc, moe_grouped_gemm
 from v4kernels import shapes, sparse_attention, topk
 def same(mine, theirs):
     for f in ("read_bytes", "write_bytes", "matrix_flops", "fp32_ops"):
@@ -211,13 +211,13 @@ for name in ("v4-flash", "v4-pro"):
             done = {"norm": s.norm, "turn": s.turn, "quantise": s.quantise}
             same(s.work(p["tokens"]), norm_rope.work(p["tokens"] * s.rows, s.width, **done))
     added = {
-        LayerKind("csa-c4", "csa", 1, ("c4", "index"), True): projections.csa_matrices(m),
-        LayerKind("hca", "hca", 1, ("c128",)): projections.hca_matrices(m),
+        LayerKind("csa-c4", "csa", 1, ("c4", "index"), True): matrices.csa_matrices(m),
+        LayerKind("hca", "hca", 1, ("c128",)): matrices.hca_matrices(m),
         LayerKind("bare", "csa", 1): [],
     }
     for layer, theirs in added.items():
         for tp in (1, 4):
-            whole = projections.attention_matrices(m, m.heads // tp) + theirs
+            whole = matrices.attention_matrices(m, m.heads // tp) + theirs
             mine = layer_matrices(name, layer, tp)
             assert sum(x.parameters for x in mine) == sum(x.parameters for x in whole)
 """

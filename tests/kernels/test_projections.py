@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from v4kernels import lm_head, projections
+from v4kernels import lm_head, matrices, projections
 from v4kernels.shapes import MODELS, V4_FLASH, V4_PRO, model
 
 
@@ -15,17 +15,17 @@ from v4kernels.shapes import MODELS, V4_FLASH, V4_PRO, model
 )
 def test_parameters(shape, attention, csa, hca):
     """Published per-layer counts of dense attention, CSA and HCA."""
-    assert sum(m.parameters for m in projections.attention_matrices(shape)) == attention
-    assert sum(m.parameters for m in projections.csa_matrices(shape)) == csa
-    assert sum(m.parameters for m in projections.hca_matrices(shape)) == hca
+    assert sum(m.parameters for m in matrices.attention_matrices(shape)) == attention
+    assert sum(m.parameters for m in matrices.csa_matrices(shape)) == csa
+    assert sum(m.parameters for m in matrices.hca_matrices(shape)) == hca
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_tensor_parallel_slices_add_up(name):
     """q_b, o_a and o_b are divided; q_a and kv are replicated."""
     shape = model(name)
-    whole = {m.name: m.parameters for m in projections.attention_matrices(shape)}
-    half = {m.name: m.parameters for m in projections.attention_matrices(shape, heads=shape.heads // 2)}
+    whole = {m.name: m.parameters for m in matrices.attention_matrices(shape)}
+    half = {m.name: m.parameters for m in matrices.attention_matrices(shape, heads=shape.heads // 2)}
     for matrix, parameters in whole.items():
         assert half[matrix] * (1 if matrix in ("q_a", "kv") else 2) == parameters
 
@@ -36,7 +36,7 @@ def test_prepare(device, groups, dtype):
     """The closure gives tokens x outputs of finite, non-zero numbers, the same each time."""
     if dtype == "fp8" and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 9):
         pytest.skip("FP8 products need compute capability 8.9")
-    matrix = projections.Matrix("m", 64, 32, groups)
+    matrix = matrices.Matrix("m", 64, 32, groups)
     run = projections.prepare(matrix, 16, dtype, device, torch.Generator().manual_seed(0))
     out = run()
     assert out.shape == ((16, 32) if groups == 1 else (3, 16, 32))

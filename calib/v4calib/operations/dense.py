@@ -2,8 +2,7 @@
 
 FP8 with one scale a tensor on a GPU (`torch._scaled_mm`: the operands and the rate of the served block FP8,
 without its scale reads). BF16 on a CPU, for the LM head, and for the grouped output projection, which engines
-run as one batched BF16 product. Matrices of layers: `layers`; a test holds their sizes against
-`v4kernels.projections`.
+run as one batched BF16 product. Which matrices there are: `v4kernels.matrices`, by kind of layer `layers`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from typing import Any
 
 from v4calib.grid import Grid, Point, token_points
 from v4calib.operations.base import LaunchedOperation, TorchCase
-from v4calib.operations.layers import Matrix, kind_of, layer_matrices, layer_names
+from v4calib.operations.layers import kind_of, layer_matrices, layer_names
 from v4calib.operations.tensors import sample, worst
 from v4calib.roofline import Work
+from v4kernels.matrices import Matrix, shared_expert_matrices
 from v4kernels.shapes import model
 
 _TILE = 512
@@ -98,8 +98,7 @@ class SharedExpert(Dense):
     about = "the shared expert"
 
     def matrices(self, point: Point) -> list[Matrix]:
-        m, tp = model(point.model), point["tp"]
-        return [Matrix(m.hidden, 2 * m.expert_dim // tp), Matrix(m.expert_dim // tp, m.hidden)]
+        return shared_expert_matrices(model(point.model), point["tp"])
 
 
 class LmHead(Dense):
@@ -111,7 +110,7 @@ class LmHead(Dense):
 
     def matrices(self, point: Point) -> list[Matrix]:
         m = model(point.model)
-        return [Matrix(m.hidden, m.vocab // point["tp"])]
+        return [Matrix("lm_head", m.hidden, m.vocab // point["tp"])]
 
 
 class MtpProjection(Dense):
@@ -125,7 +124,7 @@ class MtpProjection(Dense):
 
     def matrices(self, point: Point) -> list[Matrix]:
         m = model(point.model)
-        return [Matrix(2 * m.hidden, m.hidden)]
+        return [Matrix("mtp_projection", 2 * m.hidden, m.hidden)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from v4kernels.matrices import Matrix, attention_matrices, csa_matrices, hca_matrices
 from v4kernels.shapes import HEAD_DIM, INDEX_DIM, model
 from v4sim.model import spec
 
@@ -29,19 +30,6 @@ class LayerKind:
     layers: int
     compressors: tuple[str, ...] = ()  # kinds of `operations.compressor`
     selects: bool = False  # has an index query and head weights
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """`groups` products [tokens, inputs] x [inputs, outputs]."""
-
-    inputs: int
-    outputs: int
-    groups: int = 1
-
-    @property
-    def parameters(self) -> int:
-        return self.groups * self.inputs * self.outputs
 
 
 def layer_kinds(name: str) -> tuple[LayerKind, ...]:
@@ -80,22 +68,17 @@ def layer_names(name: str) -> tuple[str, ...]:
 def layer_matrices(name: str, kind: LayerKind, tp: int) -> list[Matrix]:
     """Projections of one attention layer on one rank."""
     m = model(name)
-    groups = max(m.o_groups // tp, 1)
-    matrices = [
-        Matrix(m.hidden, m.q_lora_rank),
-        Matrix(m.q_lora_rank, m.heads // tp * HEAD_DIM),
-        Matrix(m.hidden, HEAD_DIM),
-        Matrix(m.heads * HEAD_DIM // m.o_groups, m.o_lora_rank, groups),
-        Matrix(groups * m.o_lora_rank, m.hidden),
-    ]
+    matrices = attention_matrices(m, m.heads // tp)
+    keys, index_keys, *selection = csa_matrices(m)
     for compressor in kind.compressors:
         matrices += {
-            "c4": [Matrix(m.hidden, 4 * HEAD_DIM)],
-            "index": [Matrix(m.hidden, 4 * INDEX_DIM)],
-            "c128": [Matrix(m.hidden, 2 * HEAD_DIM)],
-            "c2": [Matrix(m.hidden, 2 * HEAD_DIM), Matrix(HEAD_DIM, INDEX_DIM)],
-            "c1": [Matrix(m.hidden, HEAD_DIM), Matrix(HEAD_DIM, INDEX_DIM)],
+            "c4": [keys],
+            "index": [index_keys],
+            "c128": hca_matrices(m),
+            # V4.1's: a compressor at ratio 2 or 1, whose index keys come from the latent.
+            "c2": [Matrix("compressor", m.hidden, 2 * HEAD_DIM), Matrix("index_keys", HEAD_DIM, INDEX_DIM)],
+            "c1": [Matrix("compressor", m.hidden, HEAD_DIM), Matrix("index_keys", HEAD_DIM, INDEX_DIM)],
         }[compressor]
     if kind.selects:
-        matrices += [Matrix(m.q_lora_rank, m.index_heads * INDEX_DIM), Matrix(m.hidden, m.index_heads)]
+        matrices += selection
     return matrices
