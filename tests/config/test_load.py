@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from v4sim.config import DEFAULT_PRESET, from_dict, load, parse_set, presets, resolve
 from v4sim.config.errors import UNMODELLED, legal_keys
-from v4sim.config.load import slug
+from v4sim.config.load import full_key, slug
 from v4sim.errors import ConfigError
 
 
@@ -96,6 +96,14 @@ class TestSet:
         assert load(sets=sets).engine.max_running == 32
         assert load(sets=[*sets, "engine.max_running=none"]).engine.max_running is None
 
+    def test_the_section_may_be_left_out_where_only_one_has_the_key(self) -> None:
+        assert load(sets=["page_tokens=512"]) == load(sets=["engine.page_tokens=512"])
+        assert load("8xB200 V4-Flash DP8 vllm", ["version=0.25"]).engine.version == "0.25"
+        for key in legal_keys():
+            leaf = key.rsplit(".", 1)[-1]
+            if leaf not in ("kind", "name"):
+                assert full_key(leaf, "here") == key
+
     def test_the_preset_is_not_changed(self) -> None:
         load(sets=["engine.page_tokens=512"])
         assert load().engine.page_tokens == 256
@@ -109,7 +117,9 @@ class TestBadInput:
             ("engine.capacity_factor=1.1", "engine.capacity_factor"),
             ("router.prefix_threshold=0.2", r"nearest legal key is 'router\.cache_threshold'"),
             ("engin.kind=vllm", r"nearest legal key is 'engine\.kind'"),
-            ("attention_dp=8", r"Write it in its section: 'parallel\.attention_dp'"),
+            ("kind=mtp", r"key of several sections: write .*engine\.kind or .*speculation\.kind"),
+            ("atention_dp=8", r"nearest is 'attention_dp'"),
+            ("engine=vllm", r"is a section, not a key: set one of engine\.kind"),
             ("engine.page_tokens=abc", r"engine\.page_tokens = 'abc' .*valid integer"),
             ("engine.page_tokens=256.5", r"engine\.page_tokens = 256\.5"),
             ("engine.page_tokens=true", r"engine\.page_tokens = True"),
@@ -140,6 +150,11 @@ class TestBadInput:
         good.write_text("[hardware]\nnum_gpus = 8\n[parallel]\nattention_dp = 8\nep = 8\n", encoding="utf-8")
         assert load(good).name == "mine"
         assert load(good).parallel.attention_dp == 8
+
+        astray = tmp_path / "astray.toml"
+        astray.write_text("attention_dp = 8\n", encoding="utf-8")
+        with pytest.raises(ConfigError, match=r"Write it in its section: 'parallel\.attention_dp'"):
+            load(astray)
 
         unknown = tmp_path / "unknown.toml"
         unknown.write_text("[engine]\nmax_runing = 3\n", encoding="utf-8")

@@ -73,7 +73,7 @@ def unknown_key(key: str, where: str) -> ConfigError:
         own = [k for k in keys if k.startswith(key + ".")]
         if own:
             return ConfigError(f"{key!r} ({where}) is a section, not a key: set one of {', '.join(own)}.")
-        near = difflib.get_close_matches(key, sections, 1, 0.5)
+        near = difflib.get_close_matches(key, [*sections, *(k.rsplit(".", 1)[-1] for k in keys)], 1, 0.5)
         hint = f"The nearest is {near[0]!r}" if near else f"There are {', '.join(sections)}"
         by_leaf = [k for k in keys if k.rsplit(".", 1)[-1] == key]
         if by_leaf:

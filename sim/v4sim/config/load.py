@@ -2,8 +2,9 @@
 
 A preset is a TOML file of `v4sim/presets`; its name is matched without regard to case, spaces and
 punctuation. The value of a `--set` is TOML too, except that plain words and texts need no quotes
-(`engine.kind=vllm`, `engine.version=0.25`) and `none` gives the choice back to the engine. Files are
-strict: what pydantic or the TOML parser does not accept is a `ConfigError` that names file, key and way out.
+(`engine.kind=vllm`, `engine.version=0.25`) and `none` gives the choice back to the engine. The section may be
+left out where only one has such a key (`scheduler=vllm-native`). Files are strict: what pydantic or the
+TOML parser does not accept is a `ConfigError` that names file, key and way out.
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ def load(name_or_path: str | Path = DEFAULT_PRESET, sets: Sequence[str] = ()) ->
     data, where = _read(str(name_or_path))
     for text in sets:
         key, value = parse_set(text)
+        key = full_key(key, f"--set {text}")
         if key in TEXT_KEYS and value is not None:
             value = value if isinstance(value, str) else text.partition("=")[2].strip()
-        _put(data, key, value, f"--set {text}")
+        _put(data, key, value)
     return from_dict(data, where if not sets else f"{where} with --set")
 
 
@@ -87,9 +89,21 @@ def parse_set(text: str) -> tuple[str, Any]:
         ) from None
 
 
-def _put(data: dict[str, Any], key: str, value: Any, where: str) -> None:
-    if key not in legal_keys():
+def full_key(key: str, where: str) -> str:
+    """`key` with its section, which may be left out where only one section has such a key."""
+    keys = legal_keys()
+    if key in keys:
+        return key
+    sections = {k.partition(".")[0] for k in keys}
+    found = [k for k in keys if k.rsplit(".", 1)[-1] == key] if key not in sections else []
+    if len(found) > 1:
+        raise ConfigError(f"{key!r} ({where}) is a key of several sections: write {' or '.join(found)}.")
+    if not found:
         raise unknown_key(key, where)
+    return found[0]
+
+
+def _put(data: dict[str, Any], key: str, value: Any) -> None:
     *path, leaf = key.split(".")
     for part in path:
         data = data.setdefault(part, {})
