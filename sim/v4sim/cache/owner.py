@@ -64,6 +64,11 @@ class CacheOwner:
     def swa_available(self) -> int:
         return self.swa.free + self.tree.swa_evictable_tokens
 
+    @property
+    def kv_promised(self) -> int:
+        """History tokens that a pass in progress has set aside."""
+        return self._promised
+
     def make_kv_room(self, tokens: int) -> bool:
         """Evict until `tokens` are free; False (and nothing evicted) if that is impossible."""
         kv, tree = self.kv, self.tree

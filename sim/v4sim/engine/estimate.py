@@ -69,7 +69,7 @@ class Budget:
     def total(self) -> float:
         """Tokens that may still be promised: free and evictable, less what running calls may need.
 
-        What this pass admitted is charged in full, although part of it is allocated already.
+        What this pass admitted is charged by its rounded length, whatever pages it takes.
         """
         if self.reserved_output < 0:
             rank, late = self._rank, self._rules.late_results
@@ -81,7 +81,8 @@ class Budget:
                     for call in running
                 ]
             )
-        return self._rank.owner.kv_available - self.reserved_output * self.ratio - self._charged
+        owner = self._rank.owner
+        return owner.kv_available + owner.kv_promised - self.reserved_output * self.ratio - self._charged
 
     def growth_per_step(self) -> float:
         """Upper bound of what one decode step can add to `total`: emitted tokens and the decay."""
@@ -92,7 +93,7 @@ class Budget:
 
     def charge(self, rounded_tokens: int, reserved_tokens: int) -> None:
         """Book a chunk; `reserved_tokens` are promised beyond it."""
-        self._charged += reserved_tokens
+        self._charged += rounded_tokens + reserved_tokens
         self.input -= rounded_tokens
         if self.chunk is not None:
             self.chunk -= rounded_tokens

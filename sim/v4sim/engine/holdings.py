@@ -36,7 +36,7 @@ class Holdings:
         self.epoch = 0
         self._keeps_windows = keeps_windows
         self._keyless_tokens = keyless_tokens
-        self._evicts_ahead = not keeps_windows
+        self.evicts_ahead = not keeps_windows
 
     def pages(self, tokens: int) -> int:
         """`tokens` rounded up to whole pages, in tokens."""
@@ -56,7 +56,7 @@ class Holdings:
             call.state = PARKED
             return False
         owner.promise_kv(kv_need)
-        if not self._evicts_ahead:
+        if not self.evicts_ahead:
             owner.keep_promises(kv_need)
         owner.swa.take(swa_need)
         call.kv_end += kv_need
@@ -66,14 +66,8 @@ class Holdings:
 
     def allocate(self, new_tokens: int, calls: int) -> None:
         """Pages for a batch of prefill chunks, where they are taken together."""
-        if self._evicts_ahead:
+        if self.evicts_ahead:
             self.owner.keep_promises(new_tokens + calls * self.page_tokens)
-
-    def make_cushion(self, rows: int) -> None:
-        """Before a decode step of `rows`: a page per row is free, needed or not, if it can be evicted."""
-        if self._evicts_ahead:
-            owner = self.owner
-            owner.make_kv_room(min(rows * self.page_tokens, owner.kv_available))
 
     def _published_end(self, call: Call, tokens: int) -> int:
         """How much of the first `tokens` of a call becomes resident: whole pages.

@@ -120,12 +120,12 @@ class Rank(Holdings):
             return "swa"
         if owner.slots.free < 1:
             return "slots"
-        if self._evicts_ahead:
+        if self.evicts_ahead:
             owner.promise_kv(kv_held)
         else:
             owner.make_kv_room(kv_held)
         owner.make_swa_room(swa_need)
-        kv_now = 0 if self._evicts_ahead else kv_held
+        kv_now = 0 if self.evicts_ahead else kv_held
         outcome = Reservation.reserve(owner.pools, {"kv": kv_now, "swa": swa_need, "slots": 1})
         assert isinstance(outcome, Reservation)
         outcome.commit()

@@ -19,6 +19,7 @@ import simpy
 
 from v4sim.clock import call_at, decide, step_end
 from v4sim.cost.base import StepCost
+from v4sim.engine.ahead import evict_for_decode
 from v4sim.engine.base import Chunk, Scheduler
 from v4sim.engine.call import FINISHED, Call
 from v4sim.engine.delayer import PrefillDelayer
@@ -189,8 +190,7 @@ class Replica:
             if rank.last_decode_ns != now:
                 rank.settle()
             rank.step, rank.awake_since = self._steps, self._awake_since
-        makes_room = scheduler.mixes and ranks[0].keeps_pools
-        if makes_room and scheduler.decodes_first:
+        if scheduler.mixes and scheduler.decodes_first:
             self._make_room(ranks, now)
         chunks = []
         prefills = False
@@ -209,7 +209,7 @@ class Replica:
                         self._delayer.saw(len(planned))
             chunks.append(planned)
         if scheduler.mixes:
-            if makes_room and not scheduler.decodes_first:
+            if not scheduler.decodes_first:
                 self._make_room(ranks, now)
             decodes = [not rank.held_back and bool(rank.decoding or spent(rank)) for rank in ranks]
             return chunks, decodes, prefills
@@ -231,6 +231,13 @@ class Replica:
     def _make_room(self, ranks: Sequence[Rank], now: int) -> None:
         """Pages for the next decode step of these ranks, retracting where need be."""
         group = self.group
+        if not self.ranks[0].keeps_pools:
+            for rank in ranks:
+                self.scheduler.make_decode_room(rank, 0)
+                if rank.walked:
+                    group.settle(rank)
+                self._report_aborted(rank, now)
+            return
         group.refresh()
         page = group.page_tokens
         needs = [0] * len(self.ranks)
@@ -245,20 +252,24 @@ class Replica:
             ):
                 group.settle(rank)
                 once_more = spent_growth(rank, group.lookahead) if rank.leaving else 0
-                for call in rank.aborted:
-                    self._results.report(rank, call, now)
-                rank.aborted.clear()
+                self._report_aborted(rank, now)
                 needed = sum(
                     rank.pages(call.held_context(rank.clock, group.in_flight, rank.settled) + group.lookahead)
                     for call in rank.decoding
                 )
             if rank.held_back:
                 continue
-            rank.make_cushion(len(rank.decoding) + len(spent(rank)))
+            if rank.evicts_ahead:
+                evict_for_decode(rank, needed, group.lookahead)
             if needed > rank.decode_alloc:
                 rank.set_decode_alloc(needed)
             if rank.leaving:
                 grow_spent(rank, group.lookahead)
+
+    def _report_aborted(self, rank: Rank, now: int) -> None:
+        for call in rank.aborted:
+            self._results.report(rank, call, now)
+        rank.aborted.clear()
 
     def _give_up_on_heads(self, now: int) -> None:
         """Nothing runs and nothing may enter: whoever waits at the head can never be served."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from v4sim.engine.ahead import take_on_the_way
 from v4sim.engine.call import FINISHED, Call
 from v4sim.engine.group import Group
 from v4sim.engine.pricing import Block
@@ -152,13 +153,7 @@ class Results:
                 # Something must be evicted on the way: take the growth as single steps would.
                 rows = contexts[batch.row_slice(rank.index)]
                 totals = (group.pages_of(rows).sum(axis=0) * group.page_tokens).tolist()
-                for total in sorted(set(totals[1:])):
-                    rank.make_cushion(len(rank.decoding))
-                    if total > rank.decode_alloc:
-                        rank.owner.make_kv_room(total - rank.decode_alloc)
-                        rank.set_decode_alloc(total)
-                if steps > 2 and totals[-1] == totals[-2]:
-                    rank.make_cushion(len(rank.decoding))
+                take_on_the_way(rank, totals, drafts=group.lookahead > 1)
             elif grown:
                 rank.set_decode_alloc(held[rank.index])
 

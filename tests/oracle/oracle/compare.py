@@ -22,11 +22,6 @@ REASONS = {
         "blocks that lie there twice: as many as prompts computed side by side, and with dropped blocks one "
         "per hit; once the pool is full, which of them is evicted, and so hits of later calls",
     ),
-    "eviction-order": Reason(
-        "Another page or piece of an old prefix was evicted: a node of SGLang is cut elsewhere than ours, as "
-        "where drafts or a branch cut a window of several pages.",
-        "hits of later calls in a pool that is full, by a piece of one node; no more is evicted at a time",
-    ),
     "other": Reason("Not explained.", "none"),
 }
 
@@ -47,5 +42,5 @@ def classify(script: Script, ours: list[Entry], theirs: list[Entry]) -> str:
     mine, want = ours[at], theirs[at]
     hits = dict(map(tuple, mine[3]))
     if any(call in hits and hits[call] != hit for call, hit in want[3]):
-        return "eviction-order" if script.engine == "sglang" else "held-copies"
+        return "other" if script.engine == "sglang" else "held-copies"
     return "other"
