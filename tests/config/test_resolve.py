@@ -114,11 +114,12 @@ class TestVllm:
         given = resolve(load(preset, ["engine.version=0.25", "engine.reserve_full_isl=true"])).engine
         assert given.reserve_full_isl
 
-    def test_old_async_scheduling_is_off_with_speculation(self) -> None:
+    def test_async_scheduling_stays_on_with_speculation(self) -> None:
+        """vllm 0.20.0 and 0.25.0 config/vllm.py: on by default with MTP, since 0.25 with DSpark, too."""
         preset = "8xB200 V4-Flash DP8 vllm"
-        mtp = ["speculation.kind=mtp", "speculation.draft_tokens=1"]
-        assert resolve(load(preset, mtp)).engine.async_scheduling
-        assert not resolve(load(preset, [*mtp, "engine.version=0.25"])).engine.async_scheduling
+        for drafts in ("mtp", "dspark"):
+            sets = [f"speculation.kind={drafts}", "speculation.draft_tokens=1", "engine.version=0.25"]
+            assert resolve(load(preset, sets)).engine.async_scheduling
 
     def test_limits_are_per_rank_already(self) -> None:
         limits = rank_limits(load("8xB200 V4-Flash DP8 vllm"))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from v4sim.config.deployment import Deployment
-from v4sim.cost import PARTS, Profile, RankLoad, StepCost, compile_cost, engine_constants
+from v4sim.cost import PARTS, Profile, RankLoad, StepCost, compile_cost, engine_constants, load_profile
 from v4sim.cost.base import PART_INDEX
 from v4sim.errors import ProfileError
 from v4sim.model import spec
@@ -119,7 +119,8 @@ def test_a_batch_above_the_captured_graphs_steps_up(compiled: Compile) -> None:
         return step_ns(cost, [RankLoad(rows, rows * 4096, 4096)] * 4)
 
     assert at(257) - at(256) > 5 * (at(256) - at(255))
-    launches = engine_constants("sglang").operations_per_layer.value * 43
+    constants = engine_constants("sglang")
+    launches = constants.operations_per_layer.value * 43 + constants.operations_per_pass.value
     assert at(257) - at(256) > launches * 10_000, "at least ten microseconds a launch"
 
 
@@ -132,6 +133,27 @@ def test_host_time_shows_only_where_the_gpu_does_not_hide_it(compiled: Compile) 
     serial = compiled(cpu_step_us=2_000.0, overlap=False).step(loads, 1, "decode")
     assert sum(serial) == gpu + 2_000_000
     assert compiled(cpu_step_us=100.0).step(loads, 1, "decode")[PART_INDEX["cpu"]] == 0
+
+
+def test_an_eager_prefill_lasts_as_long_as_its_process_launches_and_schedules(compiled: Compile) -> None:
+    """A short chunk costs launches and host work, a long one its GPU time; drafts are launched, too."""
+    short = [RankLoad(0, 0, 0, ((256, 0),)), *[RankLoad(0, 0, 0)] * 3]
+    free, busy = (sum(compiled(cpu_step_us=us).step(short, 1, "prefill")) for us in (0.0, 5_000.0))
+    assert busy - free == 5_000_000
+    drafting = compiled(cpu_step_us=0.0, spec=("mtp", 1)).step(short, 1, "prefill")
+    constants, launch = engine_constants("sglang"), load_profile("b200").operation("eager_launch.sglang")
+    more = constants.operations_per_layer.value + constants.operations_per_pass.value
+    assert sum(drafting) - free == pytest.approx(1000 * more * launch.term("per_operation"), abs=1)
+    long = [RankLoad(0, 0, 0, ((8192, 500_000),))] * 4
+    assert step_ns(compiled(cpu_step_us=5_000.0), long) == step_ns(compiled(cpu_step_us=0.0), long)
+
+
+def test_deepep_prefill_waits_for_counts_in_every_layer(compiled: Compile) -> None:
+    long = [RankLoad(0, 0, 0, ((8192, 500_000),))] * 4
+    waits = compiled(moe_backend="deepep").step(long, 1, "prefill")[PART_INDEX["overhead"]]
+    other = compiled(moe_backend="megamoe").step(long, 1, "prefill")[PART_INDEX["overhead"]]
+    launch_us = load_profile("b200").operation("eager_launch.sglang").term("per_operation")
+    assert waits - other == pytest.approx(1000 * 43 * launch_us, rel=0.01)
 
 
 def test_speculation_pays_drafts_and_a_wider_verify(compiled: Compile) -> None:

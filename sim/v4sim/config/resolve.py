@@ -86,7 +86,6 @@ def resolve(deployment: Deployment) -> Deployment:
     device = gpu(deployment.hardware.gpu)
     model, hardware, engine = deployment.model, deployment.hardware, deployment.engine
     sglang = engine.kind == "sglang"
-    speculative = deployment.speculation.kind != "off"
 
     memory_mib = hardware.mem_gib * 1024 if hardware.mem_gib is not None else float(device.memory_mib)
     hardware_values: dict[str, Any] = {
@@ -143,8 +142,6 @@ def resolve(deployment: Deployment) -> Deployment:
         if engine.scheduler == "modelled":
             recent = version.startswith("0.33")
             engine_values["window_retention"] = engine.window_retention or ("replay" if recent else "all")
-        if old and speculative and "async_scheduling" not in engine.model_fields_set:
-            engine_values["async_scheduling"] = False
 
     resolved = deployment.model_copy(
         update={

@@ -60,11 +60,11 @@ class DraftHead:
         self.used: dict[str, Operation] = {}
         self._attention, self._experts, self._mhc, self._head = attention, experts, mhc, head
         self._block = kind == "dspark"
-        self._layers = 0
+        self.layers = 0
         if kind == "off":
             return
         speculator = spec.speculators[kind]
-        self._layers = speculator.layers
+        self.layers = speculator.layers
         self._pairs = (speculator.active_experts, spec.moe.active_experts)
         name = f"mtp_projection.{spec.name}"
         self.used[name] = profile.operation(name)
@@ -72,7 +72,7 @@ class DraftHead:
 
     def passes(self, width: int) -> int:
         """Draft passes of one decode step."""
-        if not self._layers or width < 2:
+        if not self.layers or width < 2:
             return 0
         return 1 if self._block else width - 1
 
@@ -88,7 +88,7 @@ class DraftHead:
 
     def prefill(self, total: int, widest: int) -> float:
         """Nanoseconds of the draft layers over prefill tokens."""
-        if not self._layers or not total:
+        if not self.layers or not total:
             return 0.0
         return self._pass(total, widest, True)
 
@@ -98,4 +98,4 @@ class DraftHead:
             -(-total * active // model_active), -(-widest * active // model_active), prefill
         )
         layer = self._attention.window_layer(widest, prefill) + self._mhc.at(widest) + sum(expert)
-        return self._layers * layer + self._projection.at(widest)
+        return self.layers * layer + self._projection.at(widest)

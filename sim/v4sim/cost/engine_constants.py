@@ -17,7 +17,7 @@ from v4sim.cost.uncertainty import factor
 from v4sim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from v4sim.config import EngineSection
+    from v4sim.config import Deployment, EngineSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class EngineConstants:
     cpu_cached_token_us: EngineConstant  # per prompt token that hits the cache: tokenise, hash, copy
     cpu_request_us: EngineConstant  # per request, apart from its tokens
     operations_per_layer: EngineConstant  # launches of one layer when no graph replays them
+    operations_per_pass: EngineConstant  # launches of a pass besides its layers, likewise
     prefill_graph_tokens: EngineConstant  # prefill steps up to this many tokens a rank replay graphs
     sampler_operations: EngineConstant  # launches after the last layer
     operation_floor_us: EngineConstant  # what a launch in a graph takes at least
@@ -92,6 +93,14 @@ _SGLANG_LAYER = EngineConstant(
     "attention, 5 output projection, 2 router, 5 shared expert, 12 experts, 3 dispatch or all-reduce",
     log_sd=0.12,  # 40 (HCA, TP) to 61 (CSA, DeepEP) of a layer
 )
+_PASS = EngineConstant(
+    90.0,
+    "inferred",
+    "counted in sglang 0.5.15, mean of a prompt's pass through the model (120: inputs and KV slots 25, "
+    "metadata of attention, indexer and compressors 70, embedding, head mixing, norm, LM head and choice 25) "
+    "and through the draft layer (60)",
+    log_sd=0.3,
+)
 _SAMPLER = EngineConstant(10.0, "inferred", "final norm, LM head, penalties, softmax, sort, draw, copies")
 _FLOOR = EngineConstant(3.0, "published", "aiconfigurator system files at 095f58a: 3 us per memory-bound op")
 
@@ -111,6 +120,7 @@ _ENGINES: dict[str, EngineConstants] = {
         cpu_cached_token_us=_WARM_TURNS,
         cpu_request_us=EngineConstant(0.0, "assumed", "not published for either engine"),
         operations_per_layer=_SGLANG_LAYER,
+        operations_per_pass=_PASS,
         prefill_graph_tokens=EngineConstant(
             0.0,
             "inferred",
@@ -131,6 +141,7 @@ _ENGINES: dict[str, EngineConstants] = {
         cpu_cached_token_us=_WARM_TURNS,
         cpu_request_us=EngineConstant(0.0, "assumed", "not published for either engine"),
         operations_per_layer=_LAYER,
+        operations_per_pass=replace(_PASS, kind="assumed", source=f"not counted for vLLM; {_PASS.source}"),
         prefill_graph_tokens=EngineConstant(
             512.0, "inferred", "vLLM compilation config: largest captured piecewise graph"
         ),
@@ -146,6 +157,19 @@ def cpu_step_us(engine: EngineSection, attention_dp: int, constants: EngineConst
         return engine.cpu_step_us
     constants = constants or engine_constants(engine.kind)
     return constants.cpu_step_us.value + (constants.dp_gather_us.value if attention_dp > 1 else 0.0)
+
+
+def host_is_hidden(deployment: Deployment) -> bool:
+    """Whether the host works on a step while the GPU runs another one.
+
+    With drafts vLLM's runner up to 0.25 builds inputs and attention metadata between the verify and the draft
+    passes. Its async scheduling is on, but how much of that it hides is not published: assumed, none.
+    """
+    engine = deployment.engine
+    if engine.kind == "sglang":
+        return engine.overlap
+    early = (engine.version or "").startswith("0.25") and deployment.speculation.kind != "off"
+    return engine.async_scheduling and not early
 
 
 def engine_constants(kind: str) -> EngineConstants:

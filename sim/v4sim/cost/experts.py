@@ -67,6 +67,7 @@ class ExpertCost:
         engine, model = deployment.engine.kind, spec.name
         self._token_bytes = spec.hidden * _BF16
         self._dispatched = self._backend in ("deepep", "megamoe")
+        self.waits_for_counts = self._backend == "deepep"
         self._vllm = engine == "vllm"
         stream = NS * self._take("hbm_stream").term("per_byte")
         self._attention_reduce = (

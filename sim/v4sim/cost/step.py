@@ -5,8 +5,11 @@ collectives by the tokens of all ranks, LM head, draft passes. Parts are those o
 ranks pay collectives only. Then, in whole nanoseconds:
 
     overhead   sampler launches and one launch a draft pass; eager decode (more rows than the largest
-               captured graph) adds a launch for every operation; an eager prefill lasts that long at least
-    cpu        host work of the scheduler that the GPU time does not hide (all of it without overlap)
+               captured graph) adds a launch for every operation; an eager prefill lasts as long at least as
+               its process needs to launch and to schedule (SGLang, and vLLM's ranks of one GPU, do both in
+               one). Behind DeepEP's normal dispatch the host waits for counts in every layer, so that
+               the GPU waits for the launch behind them
+    cpu        host work of the scheduler that the GPU time does not hide (`host_is_hidden`)
 
 `step` uses no numpy; `decode` does the same operations in the same order on arrays. Every float part is
 rounded once, half to even. Leaves out transfers and everything random. Caches by shape: not thread-safe.
@@ -22,7 +25,7 @@ import numpy as np
 from v4sim.cost.attention import IDLE, NO_PREFILL, NS, AttentionCost
 from v4sim.cost.base import PART_INDEX, PARTS, Int64, RankLoad
 from v4sim.cost.domain import Seen
-from v4sim.cost.engine_constants import EngineConstants, cpu_step_us
+from v4sim.cost.engine_constants import EngineConstants, cpu_step_us, host_is_hidden
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
 from v4sim.cost.together import Together, TogetherCost
@@ -57,7 +60,9 @@ class ProfileCost:
         self._together = TogetherCost(profile, deployment, spec, self._attention, self._mhc, constants)
         self._layers = spec.num_layers
         self._cpu_ns = round(NS * cpu_step_us(engine, deployment.parallel.attention_dp, constants))
-        self._hidden_cpu = engine.overlap if engine.kind == "sglang" else engine.async_scheduling
+        self._hidden_cpu = host_is_hidden(deployment)
+        one_process = engine.kind == "sglang" or deployment.parallel.attention_tp == 1
+        self._launching_cpu_ns = self._cpu_ns if self._hidden_cpu and one_process else 0
         self._graph_rows = engine.cuda_graph_max_bs or 0
         self._graph_prefill = int(constants.prefill_graph_tokens.value)
         self._pooled = bool(spec.index.pool_tokens)
@@ -130,7 +135,7 @@ class ProfileCost:
         seen.tokens = max(seen.tokens, rows_widest * width)
         out[_SCAN], out[_TOPK], out[_OTHER] = round(parts[0]), round(parts[1]), round(parts[2])
         out[_HCA], out[_SWA], out[_MHC] = round(parts[3]), round(parts[4]), round(parts[5])
-        floor = 0
+        floor = waits = 0
         if new_total:
             together = self._together.prefill(
                 (rows_total, rows_widest, width),
@@ -139,15 +144,16 @@ class ProfileCost:
                 (rows_total * width + chunks_total, rows_widest * width + chunks_widest),
             )
             if tokens_widest > self._graph_prefill:
-                floor = self._together.eager_ns
+                floor = self._together.eager_ns + self._launching_cpu_ns
+                waits = self._together.eager_waits_ns
         else:
             eager = rows_widest > self._graph_rows
             together = self._together.decode(rows_total, rows_widest, width, eager)
         _put(out, together)
         gpu = sum(out)
-        if floor > gpu:
-            out[_OVERHEAD] += floor - gpu
-            gpu = floor
+        idle = max(floor - gpu, waits)
+        out[_OVERHEAD] += idle
+        gpu += idle
         if not self._hidden_cpu:
             out[_CPU] = self._cpu_ns
         elif self._cpu_ns > gpu:

@@ -52,7 +52,14 @@ class TogetherCost:
         self._launch_ns = NS * launch.term("per_operation")
         self._sampler_ns = NS * constants.sampler_operations.value * constants.operation_floor_us.value
         self._layers = spec.num_layers
-        self.eager_ns = round(self._launch_ns * constants.operations_per_layer.value * spec.num_layers)
+        pass_ns = self._launch_ns * constants.operations_per_pass.value
+        layer_ns = self._launch_ns * constants.operations_per_layer.value
+        self._model_launches_ns = pass_ns + spec.num_layers * layer_ns
+        self._draft_launches_ns = pass_ns + self._draft.layers * layer_ns if self._draft.layers else 0.0
+        # Prefill without graphs: the host's time for all launches, and what its waits add to the GPU's.
+        self.eager_ns = round(self._model_launches_ns + self._draft_launches_ns)
+        dispatches = spec.num_layers + self._draft.layers if self._experts.waits_for_counts else 0
+        self.eager_waits_ns = round(dispatches * self._launch_ns)
         self.top_tokens = self._experts.top_tokens
         self.used: dict[str, Operation] = {
             **self._experts.used,
@@ -70,9 +77,9 @@ class TogetherCost:
             layer = self._experts.layer(total * width, widest * width, False)
             head = self._head.at(total * width, widest * width)
             draft = self._draft.decode(total, widest, width)
-            found = self._decode[key] = self._round(
-                layer, head, draft, self._draft.passes(width), self.eager_ns if eager else 0
-            )
+            passes = self._draft.passes(width)
+            launches = self._model_launches_ns + passes * self._draft_launches_ns if eager else 0.0
+            found = self._decode[key] = self._round(layer, head, draft, passes, round(launches))
         return found
 
     def prefill(
