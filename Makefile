@@ -53,7 +53,7 @@ profiles: $(VENV)/.profiles ## make the built-in reference profiles again from t
 	$(BIN)/v4calib import aiconfigurator --output sim/v4sim/profiles --force
 
 backtest: $(VENV)/.base ## predict the published measurements again; writes docs/backtest.md
-	$(BIN)/v4sim backtest --draws 20 --notes docs/backtest-notes.md --table docs/backtest.md --force
+	$(BIN)/v4sim backtest --draws 40 --notes docs/backtest-notes.md --table docs/backtest.md --force
 
 picture: demo ## take docs/report.png of the demo's report (needs chromium)
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1200,1000 \
@@ -74,8 +74,9 @@ aot: $(VENV)/.extras ## compile every kernel configuration for sm_90, sm_100 and
 oracle: $(VENV)/.base .oracle-venv/.made ## ask SGLang's and vLLM's own schedulers again (3.4 GB, CPU only) and compare
 	@cd tests/oracle && for engine in vllm sglang; do PYTHONPATH=. VLLM_LOGGING_LEVEL=ERROR \
 	  ../../.oracle-venv/bin/python -W ignore -m oracle.record $$engine ../../../shared/data/weka/sessions.tar.xz recorded || exit; done
-	@cd tests/oracle && PYTHONPATH=.:../../sim:../../traces VLLM_LOGGING_LEVEL=ERROR \
-	  ../../.oracle-venv/bin/python -W ignore -m oracle.record_v4 recorded
+	@cd tests/oracle && for part in record_v4 record_layout; do \
+	  PYTHONPATH=.:../../sim:../../traces VLLM_LOGGING_LEVEL=ERROR \
+	  ../../.oracle-venv/bin/python -W ignore -m oracle.$$part recorded || exit; done
 	@cd tests/oracle && PYTHONPATH=. $(CURDIR)/$(BIN)/python -m oracle.report recorded
 
 clean: ## remove the venv, caches and the demo run

@@ -171,9 +171,20 @@ class TestVllm:
 
     def test_the_logged_size_counts_the_windows_of_a_full_request(self, plan: Plan) -> None:
         found = plan(preset=VLLM)
-        need = VllmLayout(spec("v4-flash"), "fp4").request_blocks(2**20, 8192)
-        assert found.reported_tokens == found.num_blocks * 2**20 // need
+        layout = VllmLayout(spec("v4-flash"), "fp4")
+        need = layout.request_blocks(2**20, 2 * 8192)
+        assert found.reported_tokens == int(found.num_blocks / need * 2**20)
         assert found.reported_tokens < found.kv_tokens
+
+    def test_windows_of_two_steps_are_held_where_results_come_late(self, plan: Plan) -> None:
+        """vLLM's own count in steady prefill: 6,656 blocks with async scheduling, 3,350 without."""
+        late, prompt = plan(preset=VLLM), plan("engine.async_scheduling=false", preset=VLLM)
+        assert (late.window_blocks_step, prompt.window_blocks_step) == (6682, 3354)
+        assert late.num_blocks == prompt.num_blocks
+        assert (
+            plan("engine.version=0.25", "engine.async_scheduling=true", preset=VLLM).window_blocks_step
+            == 3354
+        )
 
 
 class TestWhatDoesNotFit:
@@ -195,7 +206,7 @@ class TestWhatDoesNotFit:
         )
 
     def test_one_prompt_of_vllm(self, plan: Plan) -> None:
-        with pytest.raises(CapacityError, match=r"needs 7581 blocks and the pool has \d+"):
+        with pytest.raises(CapacityError, match=r"needs 10778 blocks and the pool has \d+"):
             plan("engine.mem_fraction=0.22", preset=VLLM)
 
     @pytest.mark.parametrize("preset", [None, VLLM])

@@ -20,6 +20,7 @@ from v4sim.model.layout import (
     state_rings,
 )
 from v4sim.model.layout.sglang import padded
+from v4sim.model.layout.vllm_groups import even_share
 
 MILLION = 1_048_576
 GIB = 2**30
@@ -96,17 +97,25 @@ class TestLaws:
         low, high = sorted((one, other))
         assert found.window_blocks(low) <= found.window_blocks(high)
 
-    def test_every_window_fits_its_block(self, any_model: ModelSpec) -> None:
-        """A window block is a physical block: the pages of the stack must hold it."""
-        found = VllmLayout(any_model, any_model.index_dtypes[-1])
-        families = {f.name: f for f in found.families}
-        main = families[min(families, key=lambda n: families[n].ratio)]
-        page = padded(256 // main.ratio * main.entry_bytes)
-        assert 64 * any_model.entries.swa_bytes <= page
-        for ring in found.rings:
-            if not ring.name.endswith("_index_state"):
-                overlap = ring.ratio in any_model.compressor.overlap_ratios
-                assert (4 if overlap else 8) * ring.values * 4 <= page
+    @given(models, st.integers(0, 3), st.sampled_from(("0.33", "0.25")))
+    def test_every_group_fits_its_block(self, model: tuple[str, str], drafts: int, version: str) -> None:
+        """A block is a physical block, whichever group takes it; and no smaller one would do."""
+        found = VllmLayout(spec(model[0]), model[1], draft_layers=drafts, version=version)
+        widest = 0
+        for packed in found.packing.buckets:
+            layers = sum(count for _, count in packed.bucket.pages)
+            pages = [size for size, count in packed.bucket.pages for _ in range(count)]
+            assert len(pages) == layers
+            each = -(-layers // packed.groups)
+            widest = max(widest, sum(sorted(pages)[:each]))
+        assert widest <= found.block_bytes
+
+    @given(st.lists(st.integers(1, 80), min_size=1, max_size=5), st.integers(1, 80))
+    def test_even_shares_waste_the_least(self, layers: list[int], least: int) -> None:
+        least = min(least, max(layers))
+        share = even_share(layers, least)
+        waste = [sum(-count % each for count in layers) for each in range(least, max(layers) + 1)]
+        assert sum(-count % share for count in layers) == min(waste)
 
     def test_an_unknown_layout_or_format_is_refused(self, v41: ModelSpec) -> None:
         with pytest.raises(ConfigError, match="ideal, sglang, vllm"):
@@ -231,18 +240,45 @@ class TestState:
 
 
 class TestVllm:
-    def test_index_pages_are_as_wide_as_the_index_state(self, flash: ModelSpec) -> None:
-        """So FP4 keys save nothing: a published campaign with FP4 keys has FP8-like bytes a token."""
-        assert VllmLayout(flash, "fp4").block_bytes == VllmLayout(flash, "fp8").block_bytes
+    """Against vLLM's own planning over a grid: `tests/oracle/test_layout.py`. Here the figures by hand."""
+
+    def test_a_block_is_as_wide_as_its_widest_group(self, flash: ModelSpec) -> None:
+        """Since 0.27: the history of 21 C4 layers, 20 of C128, and FP4 or FP8 keys, each page padded."""
+        history = 21 * 37_440 + 20 * 1_728
+        assert VllmLayout(flash, "fp4").block_bytes == history + 21 * 4_608 == 917_568
+        assert VllmLayout(flash, "fp8").block_bytes == history + 21 * 8_640 == 1_002_240
+
+    @pytest.mark.parametrize("dtype", ["fp4", "fp8"])
+    def test_a_block_of_025_has_places_by_page_size(self, flash: ModelSpec, dtype: str) -> None:
+        """22 window layers want 22 places of 37,440 bytes; FP4 keys lie where FP8 keys would."""
+        found = VllmLayout(flash, dtype, version="0.25")
+        assert found.block_bytes == 22 * 37_440 + 21 * 8_640 + 20 * 1_728 == 1_039_680
 
     def test_reported_bytes_per_token_are_those_of_the_campaign(self, flash: ModelSpec) -> None:
-        """Derived from block groups, against 7,033 B derived from a start-up log; not fitted."""
-        found = VllmLayout(flash, "fp4").reported_bytes_per_token(MILLION, 8192)
-        assert found == pytest.approx(7_033, rel=0.035)
+        """Derived from block groups, against 7,033 B derived from a start-up log of 0.25; not fitted."""
+        found = VllmLayout(flash, "fp4", version="0.25").reported_bytes_per_token(MILLION, 8192)
+        assert found == pytest.approx(7_033, rel=0.005)
 
     def test_groups_of_flash(self, flash: ModelSpec) -> None:
-        groups = [(g.window, g.block) for g in VllmLayout(flash, "fp4").window_groups]
-        assert groups == [(128, 64), (128, 64), (128, 64), (8, 4), (128, 8)]
+        buckets = VllmLayout(flash, "fp4").packing.buckets[1:]
+        assert [(b.groups, b.bucket.window, b.bucket.block_tokens) for b in buckets] == [
+            (2, 128, 64),
+            (1, 8, 4),
+            (1, 128, 8),
+        ]
+        assert [b.kept_blocks for b in buckets] == [2, 2, 16]
+
+    def test_groups_of_v41(self, v41: ModelSpec) -> None:
+        """40 windows in 4 groups no wider than the history, one ring that nothing shares."""
+        found = VllmLayout(v41, "fp4")
+        assert [(b.groups, b.kept_blocks) for b in found.packing.buckets[1:]] == [(4, 4), (1, 0)]
+        assert found.block_bytes % 3168 == 0  # whole rows of 528 and of 288 bytes
+        assert found.window_blocks(8192) == 4 * 261 + 1
+
+    def test_draft_layers_add_windows_alone(self, flash: ModelSpec) -> None:
+        plain, drafting = VllmLayout(flash, "fp4"), VllmLayout(flash, "fp4", draft_layers=3)
+        assert drafting.buckets[1].pages == ((37_440, 46),)
+        assert [*drafting.buckets[:1], *drafting.buckets[2:]] == [*plain.buckets[:1], *plain.buckets[2:]]
 
     def test_a_request_holds_history_and_windows(self, flash: ModelSpec) -> None:
         found = VllmLayout(flash, "fp4")

@@ -24,7 +24,7 @@ class RankPools:
     each slot. ledger: (name, bytes, source) lines of one GPU that sum exactly to its memory.
 
     vLLM only: num_blocks of block_tokens; a running request holds window_blocks_decode blocks beyond
-    its history while it decodes, and window_blocks_step during a prefill step of the full token budget;
+    its history while it decodes, and window_blocks_step while prefill steps of the full token budget run;
     window_blocks_kept stay behind where a window does.
     Elsewhere 0. reported_tokens: the size as the engine's start-up log words it.
     """

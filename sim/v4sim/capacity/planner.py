@@ -59,7 +59,7 @@ def _sglang(
     assert engine.mem_fraction is not None
     assert d.model.index_dtype is not None
     layout = SglangLayout(spec, d.model.index_dtype, engine.page_tokens, limits.draft_tokens)
-    draft = spec.speculators[d.speculation.kind].layers if d.speculation.kind != "off" else 0
+    draft = _draft_layers(d, spec)
     outside = total - int(engine.mem_fraction * total)
     static = total - max(outside, _sum(step))
     _weights_must_fit(d, spec, fixed, step, static)
@@ -124,15 +124,26 @@ def _vllm(
     assert engine.mem_fraction is not None
     assert d.model.index_dtype is not None
     assert limits.chunk_tokens is not None
-    layout = VllmLayout(spec, d.model.index_dtype, engine.page_tokens, limits.draft_tokens)
+    assert engine.version is not None
+    layout = VllmLayout(
+        spec,
+        d.model.index_dtype,
+        engine.page_tokens,
+        limits.draft_tokens,
+        _draft_layers(d, spec),
+        engine.version,
+    )
     usable = int(engine.mem_fraction * total)
     _weights_must_fit(d, spec, fixed, step, usable - _sum(step))
     room = usable - _sum(fixed) - _sum(step)
-    page, budget = engine.page_tokens, limits.chunk_tokens
-    window_step, window_decode = layout.window_blocks(budget), layout.window_blocks(d.verify_width)
+    page, steps = engine.page_tokens, layout.steps_in_flight(engine.async_scheduling)
+    budget = steps * limits.chunk_tokens
+    window_step = layout.window_blocks(budget)
+    window_decode = layout.held_window_blocks(steps * d.verify_width + limits.draft_tokens)
     num_blocks = max(room // layout.block_bytes, 0)
     need = layout.request_blocks(d.model.max_context_tokens, budget)
-    reported = num_blocks * d.model.max_context_tokens // need
+    concurrency = num_blocks / layout.reported_blocks(d.model.max_context_tokens, budget)
+    reported = int(concurrency * d.model.max_context_tokens)
     if engine.kv_tokens_per_rank is not None:
         num_blocks = engine.kv_tokens_per_rank // page + window_step
         if num_blocks * layout.block_bytes > room:
@@ -147,7 +158,7 @@ def _vllm(
             f"{d.name}: one prompt of {d.model.max_context_tokens} tokens needs {need} blocks and the pool "
             f"has {num_blocks}. Lower model.max_context_tokens, raise engine.mem_fraction, or use more GPUs."
         )
-    # The windows of one full prefill step are always in use while anything is prefilled.
+    # The windows of full prefill steps are always in use while anything is prefilled.
     kv_tokens = (num_blocks - window_step) * page
     kv = num_blocks * layout.block_bytes
     ledger = (
@@ -170,6 +181,10 @@ def _vllm(
         window_blocks_step=window_step,
         window_blocks_kept=layout.kept_window_blocks,
     )
+
+
+def _draft_layers(d: Deployment, spec: ModelSpec) -> int:
+    return spec.speculators[d.speculation.kind].layers if d.speculation.kind != "off" else 0
 
 
 def _sum(lines: list[LedgerLine]) -> int:

@@ -101,6 +101,8 @@ def _engine_options(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | No
             f"engine.version = {e.version!r}: the rules of {e.kind} are written for "
             f"{' and '.join(VERSIONS[e.kind])}; choose one of them."
         )
+    if e.kind == "vllm" and spec.compressor.kind == "latent" and e.version in ("0.29", "0.25"):
+        return f"engine.version = {e.version!r}: vLLM serves {spec.name} from 0.31 on; leave it out."
     if e.kind == "vllm" and changed(e, "prefill_schedule_interval") and e.version in ("0.29", "0.25"):
         return (
             f"engine.prefill_schedule_interval is an option of vllm 0.33: {e.version} prefills in every step."

@@ -9,7 +9,7 @@ from v4sim.errors import ConfigError
 from v4sim.model.layout.base import Family, Layout, StateRing, history_families, state_bytes, state_rings
 from v4sim.model.layout.ideal import IdealLayout
 from v4sim.model.layout.sglang import SglangLayout
-from v4sim.model.layout.vllm import VllmLayout, WindowGroup
+from v4sim.model.layout.vllm import VllmLayout
 from v4sim.model.spec import ModelSpec
 
 _LAYOUTS: dict[str, type[Layout]] = {cls.name: cls for cls in (IdealLayout, SglangLayout, VllmLayout)}
@@ -37,7 +37,6 @@ __all__ = [
     "SglangLayout",
     "StateRing",
     "VllmLayout",
-    "WindowGroup",
     "history_families",
     "layout",
     "layout_names",
