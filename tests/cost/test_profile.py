@@ -15,7 +15,7 @@ import pytest
 from v4sim.cost import Profile, builtin_profiles, load_profile
 from v4sim.cost.operation import Residual
 from v4sim.cost.profile import dump_profile, parse_profile
-from v4sim.cost.uncertainty import MACHINE, SKEW
+from v4sim.cost.uncertainty import BUILD, MACHINE, SKEW
 from v4sim.errors import ProfileError
 
 PROVENANCE = {
@@ -161,7 +161,7 @@ def test_a_draw_is_repeatable_moves_operations_apart_and_stays_near(
         assert abs(math.log(found)) < 5 * spread
 
 
-def test_draws_share_the_machine_and_the_skew_of_experts_but_not_the_host(
+def test_draws_share_the_machine_the_build_and_the_skew_of_experts_but_not_the_host(
     profiles: Callable[[str], Profile],
 ) -> None:
     """Without residuals of their own, what is left of a draw is what operations have in common."""
@@ -173,7 +173,7 @@ def test_draws_share_the_machine_and_the_skew_of_experts_but_not_the_host(
             for name, operation in b200.operations.items()
         },
     )
-    machines, skews = [], []
+    machines, skews, builds = [], [], []
     for seed in range(200):
         drawn = exact.draw(seed)
 
@@ -182,7 +182,10 @@ def test_draws_share_the_machine_and_the_skew_of_experts_but_not_the_host(
             before = one.terms[0].coefficient if one.terms else one.values[0]
             return float((other.terms[0].coefficient if other.terms else other.values[0]) / before)
 
-        assert moved("hca_decode.vllm.v4-pro.tp8") == pytest.approx(moved("mhc.sglang.v4-flash"))
+        assert moved("lm_head.v4-pro.tp8") == pytest.approx(moved("mhc.sglang.v4-flash"))
+        build = moved("hca_decode.vllm.v4-pro.tp8")
+        assert build == pytest.approx(moved("csa_decode.sglang.v4-flash.tp1"))
+        builds.append(math.log(build / moved("hbm_stream")))
         assert moved("moe.mxfp4.sglang.v4-flash.tp4ep1") == pytest.approx(moved("hbm_stream"))
         skewed = moved("megamoe.v4-flash.ep8")
         assert skewed == pytest.approx(moved("moe.mxfp4.sglang.v4-flash.tp1ep4"))
@@ -194,6 +197,7 @@ def test_draws_share_the_machine_and_the_skew_of_experts_but_not_the_host(
             assert skews[-1] == pytest.approx(-skews[-2])
     assert np.std(machines) == pytest.approx(MACHINE.log_sd, rel=0.2)
     assert np.std(skews) == pytest.approx(SKEW.log_sd, rel=0.2)
+    assert np.std(builds) == pytest.approx(BUILD.log_sd, rel=0.2)
 
 
 def test_merging_replaces_operations_and_keeps_both_origins() -> None:
