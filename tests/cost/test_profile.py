@@ -184,7 +184,7 @@ def test_draws_share_the_machine_the_build_and_the_skew_of_experts_but_not_the_h
 
         assert moved("lm_head.v4-pro.tp8") == pytest.approx(moved("mhc.sglang.v4-flash"))
         build = moved("hca_decode.vllm.v4-pro.tp8")
-        assert build == pytest.approx(moved("csa_decode.sglang.v4-flash.tp1"))
+        assert build == pytest.approx(moved("csa_tail.v4-flash"))
         builds.append(math.log(build / moved("hbm_stream")))
         assert moved("moe.mxfp4.sglang.v4-flash.tp4ep1") == pytest.approx(moved("hbm_stream"))
         skewed = moved("megamoe.v4-flash.ep8")
