@@ -12,22 +12,24 @@ import pytest
 
 from v4sim import config, simulate
 from v4sim.capacity import RankPools
-from v4sim.config.installed import TRIED
+from v4sim.config.installed import NATIVE
 from v4sim.cost.base import ConstantCost
-from v4sim.engine.native import vllm_engine
+from v4sim.engine.native import sglang_engine, vllm_engine
 from v4sim.laws import check_laws
 from v4sim.results import RunResult
 from v4sim.workload import WorkloadOptions
 from v4traces import CallRow, TraceMetadata, TraceWriter, read_table
 
+PRESETS = {"vllm": "8xB200 V4-Flash DP8 vllm", "sglang": "4xB200 V4-Flash DPA4+EP4 sglang"}
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metadata of a vLLM without the package."""
+    """Metadata of the engines without their packages."""
     real = importlib.metadata.version
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: TRIED if name == "vllm" else real(name))
+    tried = {native.kind: native.tried for native in NATIVE.values()}
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: tried.get(name) or real(name))
 
 
 @pytest.fixture
@@ -35,17 +37,22 @@ def driven(installed: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     """A run of `rows` in which `new_engine` makes each rank's engine; every law is checked."""
 
     def go(
-        rows: Sequence[CallRow], new_engine: Callable[[], Any], sets: Sequence[str] = (), ranks: int = 1
+        rows: Sequence[CallRow],
+        new_engine: Callable[[], Any],
+        sets: Sequence[str] = (),
+        ranks: int = 1,
+        kind: str = "vllm",
     ) -> RunResult:
         monkeypatch.setattr(vllm_engine, "engines", lambda options, spec, prefixes: new_engine)
+        monkeypatch.setattr(sglang_engine, "engines", lambda options, prefixes: new_engine)
         path = tmp_path / "trace.parquet"
         with TraceWriter(path, TraceMetadata("hand", "synthetic"), force=True) as writer:
             writer.append(rows)
         table = read_table(path)
         deployment = config.load(
-            "8xB200 V4-Flash DP8 vllm",
+            PRESETS[kind],
             [
-                "engine.scheduler=vllm-native",
+                f"engine.scheduler={kind}-native",
                 f"parallel.attention_dp={ranks}",
                 f"parallel.ep={ranks}",
                 f"hardware.num_gpus={ranks}",

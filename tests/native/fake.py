@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from v4sim.engine.native.base import Batch, Request, Row
 
@@ -50,9 +51,15 @@ class FakeEngine:
         self._running: list[Known] = []
         self._batches: deque[list[int]] = deque()
 
+    # -- what is asked of it --------------------------------------------------------------------
+
     @property
     def used_tokens(self) -> int:
         return sum(-(-known.computed // PAGE) * PAGE for known in self._running)
+
+    @property
+    def used_window_tokens(self) -> int:
+        return 0
 
     def add(self, request: Request) -> None:
         self.heard.append(f"add {request.number}")
@@ -121,3 +128,55 @@ class FakeEngine:
         self.heard.append(f"drop {number}")
         self._running = [known for known in self._running if known.request.number != number]
         self._waiting = [known for known in self._waiting if known.request.number != number]
+
+
+class FakePrefillFirst(FakeEngine):
+    """Prompts first, one after another; at whim it retracts the youngest, or lets nobody decode."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        self.idle_rounds = self.prefills_seen = 0
+
+    def schedule(self) -> Batch:
+        self.heard.append("schedule")
+        rows: list[Row] = []
+        budget = self._budget
+        for known in self._running:
+            if known.computed < known.target:
+                budget -= self._take(known, min(known.target - known.computed, budget), rows)
+        while self._waiting and budget > 0 and len(self._running) < self._seats:
+            known = self._waiting.pop(0)
+            self._running.append(known)
+            known.target = known.request.prompt_tokens + known.output
+            known.computed = self._hit(known.request)
+            budget -= self._take(known, min(known.target - known.computed, budget), rows)
+        return self._batch(rows, [])
+
+    def decode(self) -> Batch:
+        self.heard.append("decode")
+        if self._whims is not None and self._batches and self._whims.random() < 0.05:
+            return Batch([], [])  # results are on their way, and more will be known
+        out = self._preempt()
+        for number in out:  # to the end of the queue, without the token in flight
+            self._waiting.append(self._waiting.pop(0))
+            for batch in self._batches:
+                while number in batch:
+                    batch.remove(number)
+            self._waiting[-1].in_flight = 0
+        rows: list[Row] = []
+        for known in self._running:
+            if self._foresees and known.output + known.in_flight >= known.request.max_new_tokens:
+                continue
+            self._take(known, 1 + self._drafts, rows)
+        return self._batch(rows, out)
+
+    def _batch(self, rows: list[Row], out: list[int]) -> Batch:
+        if rows:
+            self._batches.append([row.number for row in rows])
+        return Batch(rows, out)
+
+    def saw_prefill(self) -> None:
+        self.prefills_seen += 1
+
+    def on_idle(self) -> None:
+        self.idle_rounds += 1

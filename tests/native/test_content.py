@@ -1,4 +1,4 @@
-"""Hashes from prefix structure are equal exactly where tokens are."""
+"""Hashes and names from prefix structure are equal exactly where tokens are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from v4sim.engine.native.content import ContentHasher
+from v4sim.engine.native.content import ContentHasher, ContentTokens
 from v4sim.prefix import PrefixIndex
 
 
@@ -70,6 +70,21 @@ def test_two_hashes_are_equal_exactly_if_all_they_cover_is(
             covered = (place, *content[: (place + 1) * block + ahead])
             assert covers.setdefault(name, covered) == covered
             assert names.setdefault(covered, name) == name
+
+
+@given(trees(), st.integers(0, 50))
+def test_two_names_of_tokens_are_equal_exactly_if_the_tokens_are(
+    calls: list[tuple[int, int, int, int, int]], first: int
+) -> None:
+    contents, prefixes = tokens(calls), index(calls)
+    names: dict[int, int] = {}
+    found: dict[int, int] = {}
+    for number, content in enumerate(contents):
+        given = ContentTokens(prefixes, number).names(first, len(content))
+        assert len(given) == max(0, len(content) - first)
+        for name, token in zip(given, content[first:], strict=True):
+            assert names.setdefault(token, name) == name
+            assert found.setdefault(name, token) == token
 
 
 @pytest.mark.parametrize("first", [0, 3, 90])

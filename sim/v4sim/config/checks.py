@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from v4sim.config.deployment import SGLANG_ONLY, VLLM_ONLY, Deployment, EngineSection
-from v4sim.config.installed import installed_version
+from v4sim.config.deployment import SGLANG_ONLY, VLLM_ONLY, Deployment, EngineSection, changed
+from v4sim.config.native import native_scheduler
 from v4sim.errors import ConfigError
 from v4sim.model import ModelSpec
 from v4sim.model import spec as model_spec
@@ -27,11 +27,6 @@ def check(deployment: Deployment, where: str) -> None:
         message = rule(deployment, spec, device)
         if message is not None:
             raise ConfigError(f"{message} ({where})")
-
-
-def changed(section: EngineSection, key: str) -> bool:
-    """Whether an option differs from its default."""
-    return bool(getattr(section, key) != type(section).model_fields[key].default)
 
 
 def _gpus(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
@@ -127,36 +122,6 @@ def _engine_options(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | No
     return None
 
 
-def _native_scheduler(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
-    e = d.engine
-    if e.scheduler == "modelled":
-        return None
-    if e.kind != "vllm":
-        return "engine.scheduler = 'vllm-native' is vLLM's own: set engine.kind = 'vllm' with it."
-    if e.version is not None and e.version != installed_version():
-        return (
-            f"engine.version = {e.version!r}, but engine.scheduler = 'vllm-native' runs the vLLM "
-            f"{installed_version()} that is installed: leave engine.version out."
-        )
-    if e.swa_veto != "strict":
-        return f"engine.swa_veto = {e.swa_veto!r}: vLLM's own cache says which hits are legal; leave it out."
-    if d.speculation.adaptive:
-        return (
-            "speculation.adaptive is not handed to engine.scheduler = 'vllm-native': leave one of them out."
-        )
-    if changed(e, "prefill_schedule_interval"):
-        return (
-            "engine.prefill_schedule_interval is not handed to engine.scheduler = 'vllm-native': leave one "
-            "of them out."
-        )
-    if spec.compressor.kind != "gated":
-        return (
-            "engine.scheduler = 'vllm-native' knows the cache groups of DeepSeek-V4, not those of "
-            f"{spec.name}: leave it out."
-        )
-    return None
-
-
 _COUNTERPART = {
     "chunked_prefill_tokens": "max_batched_tokens",
     "max_batched_tokens": "chunked_prefill_tokens",
@@ -216,8 +181,6 @@ def _cache(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
     ids = d.cache.identity
     if ids and not d.engine.prefix_cache:
         return "cache.identity has no effect without engine.prefix_cache: leave one of them out."
-    if ids and d.engine.scheduler == "vllm-native":
-        return "cache.identity is not handed to engine.scheduler = 'vllm-native': leave one of them out."
     twice = [name for name in ids if ids.count(name) > 1]
     if twice:
         return f"cache.identity names {twice[0]} twice: name it once."
@@ -312,7 +275,7 @@ _RULES: tuple[Rule, ...] = (
     _gpus,
     _model,
     _engine_options,
-    _native_scheduler,
+    native_scheduler,
     _speculation,
     _swa,
     _cache,

@@ -107,8 +107,8 @@ class EngineSection(Section):
 
     kind: EngineKind = "sglang"
     version: str | None = None  # sglang 0.5.15; vllm 0.33, 0.29 or 0.25
-    # vllm-native: the vLLM that is installed beside v4sim decides what each step computes.
-    scheduler: Literal["modelled", "vllm-native"] = "modelled"
+    # *-native: the engine that is installed beside v4sim decides what each step computes.
+    scheduler: Literal["modelled", "vllm-native", "sglang-native"] = "modelled"
 
     # Memory and cache
     page_tokens: int = Field(default=256, ge=128)
@@ -165,6 +165,11 @@ class EngineSection(Section):
     cpu_step_us: float | None = Field(default=None, ge=0)
     cpu_cached_token_us: float | None = Field(default=None, ge=0)
     cpu_request_us: float | None = Field(default=None, ge=0)
+
+
+def changed(section: EngineSection, key: str) -> bool:
+    """Whether an option differs from its default."""
+    return bool(getattr(section, key) != type(section).model_fields[key].default)
 
 
 class CacheSection(Section):

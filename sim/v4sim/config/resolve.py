@@ -103,8 +103,8 @@ def resolve(deployment: Deployment) -> Deployment:
     )
     weights = model.weights or ("fp4" if device.fp4_tflops else "fp8")
 
-    if engine.scheduler == "vllm-native":
-        version = installed_version()
+    if engine.scheduler != "modelled":
+        version = installed_version(engine.scheduler)
     else:
         version = engine.version or ("0.5.15" if sglang else "0.33")
     engine_values: dict[str, Any] = {

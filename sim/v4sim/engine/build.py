@@ -97,7 +97,7 @@ def make_engine(
 
     `prefixes` index `content` by pages. `by_priority`: some call has a priority.
     """
-    if deployment.engine.scheduler == "vllm-native":
+    if deployment.engine.scheduler != "modelled":
         from v4sim.engine.native.build import make_native  # of no use to any other scheduler
 
         return make_native(deployment, limits, pools, spec, content, by_priority=by_priority)

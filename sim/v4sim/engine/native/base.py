@@ -1,7 +1,7 @@
 """What the simulator asks of an engine's own scheduler, in plain numbers.
 
-Calls are named by their number in the run (`Call.index`). One step: `schedule` decides what it computes and
-counts it as computed; `hand_over` later tells what came out. An engine with late results schedules the next
+Calls are named by their number in the run (`Call.index`). One step: the engine decides what it computes and
+counts it as computed; `hand_over` later tells what came out. An engine with late results decides the next
 step in between.
 
 Units: tokens.
@@ -22,10 +22,11 @@ class Row(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One step: what it computes, in the engine's order, and who lost its place, first to last."""
+    """One step: what it computes, in the engine's order, who lost its place, first to last, and for good."""
 
     rows: Sequence[Row]
     preempted: Sequence[int]
+    aborted: Sequence[int] = ()
 
 
 class Request(NamedTuple):
@@ -51,9 +52,16 @@ class Engine(Protocol):
         """What running calls hold of it; prefixes that nobody uses are free, as the engine counts."""
         ...
 
+    @property
+    def used_window_tokens(self) -> int:
+        """What running calls hold of a pool of windows; 0 where windows share the other one."""
+        ...
+
     def add(self, request: Request) -> None: ...
 
-    def schedule(self) -> Batch: ...
+    def schedule(self) -> Batch:
+        """The next step; of an engine that lets prompts go first, its prefill, which may be empty."""
+        ...
 
     def hand_over(self, yields: Mapping[int, int], ended: frozenset[int]) -> None:
         """Results of the oldest batch that has none yet: tokens per call, and whose last they are."""
@@ -65,4 +73,23 @@ class Engine(Protocol):
 
     def drop(self, number: int) -> None:
         """The call is given up."""
+        ...
+
+
+class PrefillFirst(Engine, Protocol):
+    """An engine whose step is a prefill or, where there is none, a decode.
+
+    Between the two, ranks of one group agree: a prefill elsewhere may stop the decode.
+    """
+
+    def decode(self) -> Batch:
+        """After an empty `schedule`: the decode step. Without rows while somebody decodes: it waits."""
+        ...
+
+    def saw_prefill(self) -> None:
+        """Some rank of the group computed a prompt in the step that just ended."""
+        ...
+
+    def on_idle(self) -> None:
+        """The loop goes round, and no rank of the group has anything to run."""
         ...

@@ -1,14 +1,16 @@
-"""Block hashes of a call from the prefix structure of the trace.
+"""Contents of a call as engines know them, from the prefix structure of the trace.
 
-vLLM knows contents by chained hashes: the hash of a block names all tokens up to its end. A trace has no
-tokens, but it says who owns which: two calls have the same tokens up to a position exactly if the same
-span owns that position in both. So (owner, number of the block) is a hash without collisions.
+A trace has no tokens, but it says who owns which: two calls have the same tokens up to a position exactly
+if the same span owns that position in both. SGLang compares tokens: (owner, position) is one. vLLM
+compares chained hashes, where the hash of a block names all tokens up to its end: (owner, number of the
+block) is one without collisions.
 
 With a draft head that reads ahead, vLLM lets a hash also cover the next tokens; so does `ahead_tokens`.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from typing import Any
 
@@ -19,6 +21,31 @@ from v4sim.prefix import PrefixIndex
 _ENDLESS = 1 << 62
 _BYTES = 16
 _FEW = 8  # below, arrays cost more than they save
+_POSITION_BITS = 32
+
+
+class ContentTokens:
+    """Names of a call's tokens, prompt and output: whole numbers, alike where the trace says so.
+
+    `prefixes` must be exact to the token (an index with pages of one token).
+    """
+
+    def __init__(self, prefixes: PrefixIndex, uid: int) -> None:
+        self._segments = prefixes.segments(uid, 0, _ENDLESS)
+
+    def names(self, first: int, end: int) -> array[int]:
+        """Of the tokens first, …, end - 1."""
+        found: array[int] = array("q")
+        for owner, owned_end in self._segments:
+            upto = min(owned_end, end)
+            if first < upto:
+                base = owner << _POSITION_BITS
+                if upto - first < _FEW:
+                    found.extend(range(base + first, base + upto))
+                else:
+                    found.frombytes(np.arange(base + first, base + upto, dtype=np.int64).tobytes())
+                first = upto
+        return found
 
 
 class ContentHasher:

@@ -1,10 +1,10 @@
 """A rank whose cache and queue are an engine's own: it follows what the engine decided.
 
-The engine holds the blocks; the pools here only show them (`kv` is what running calls hold, the engine's
-own gauge; a prefix that nobody uses is free memory to it). The tree of spans stays empty, and the window
-pool has no size of its own, since windows are blocks like any other.
+The engine holds the pages; the pools here only show them (`kv` and `swa` are what running calls hold, the
+engine's own gauge; a prefix that nobody uses is free memory to it). The tree of spans stays empty. vLLM's
+window pool has no size of its own, since windows are blocks like any other.
 
-    kv.used = blocks in use, in tokens          slots.used = calls that run or leave
+    kv.used = pages in use, in tokens          slots.used = calls that run or leave
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class NativeRank(Rank):
         self.engine = engine
         self.known: dict[int, Call] = {}
         self.running: Batch | None = None  # its results have not been handed over
+        self.passed_over = False  # the last choice left this rank without a batch
         self._told: dict[int, int] = {}  # output tokens by call
         self._max_context = max_context_tokens
 
@@ -86,6 +87,10 @@ class NativeRank(Rank):
             return call.output_tokens
         return call.emitted_at(self.clock) if call.join_order > 0 else call.generated
 
+    def known_tokens(self, call: Call) -> int:
+        """Output tokens that the engine has heard of."""
+        return self._told[call.index]
+
     # -- after the engine -----------------------------------------------------------------------
 
     def enter(self, call: Call, hit_tokens: int, lost_tokens: int, now_ns: int) -> None:
@@ -113,6 +118,7 @@ class NativeRank(Rank):
     def show_pools(self) -> None:
         """Bring the pools to what the engine holds."""
         _set(self.owner.kv, self.engine.used_tokens)
+        _set(self.owner.swa, self.engine.used_window_tokens)
 
     # -- verbs of a rank, without pools of its own ----------------------------------------------
 
@@ -126,14 +132,15 @@ class NativeRank(Rank):
         self.epoch += 1
 
     def abort(self, call: Call, lookahead_tokens: int) -> None:
-        self._forget(call)
+        self.forget(call)
         super().abort(call, lookahead_tokens)
 
     def drop_head(self, outcome: str, now_ns: int) -> Call:
-        self._forget(self.waiting[0])
+        self.forget(self.waiting[0])
         return super().drop_head(outcome, now_ns)
 
-    def _forget(self, call: Call) -> None:
+    def forget(self, call: Call) -> None:
+        """The engine is told that it need not go on with `call`."""
         if self.known.pop(call.index, None) is not None:
             del self._told[call.index]
             self.engine.drop(call.index)

@@ -58,11 +58,19 @@ class NativeRules:
 
     def _follow(self, rank: NativeRank, batch: Batch, now_ns: int) -> list[Chunk]:
         for index in batch.preempted:
-            call = rank.known.get(index)
-            if call is not None:
-                rank.retract(call, self.decode_alloc_tokens(1), keep=True, to_front=True)
-            else:  # its last token came in the step that just ended, which the engine did not know
-                rank.drop(next(call for call in rank.leaving if call.index == index), 0)
+            self._preempt(rank, index)
+        self._decode_only(rank, batch)
+        return self._prefill(rank, batch, now_ns)
+
+    def _preempt(self, rank: NativeRank, index: int) -> None:
+        call = rank.known.get(index)
+        if call is not None:
+            rank.retract(call, self.decode_alloc_tokens(1), keep=True, to_front=True)
+        else:  # its last token came in the step that just ended, which the engine did not know
+            rank.drop(next(call for call in rank.leaving if call.index == index), 0)
+
+    def _decode_only(self, rank: NativeRank, batch: Batch) -> None:
+        """Who decodes and is not in the batch, or not with all of its drafts, pauses."""
         planned = {row.number for row in batch.rows}
         full = {row.number for row in batch.rows if row.tokens > self.draft_tokens}
         for call in list(rank.decoding):
@@ -70,6 +78,8 @@ class NativeRules:
                 rank.pause(call, self.decode_alloc_tokens(1))
         for call in rank.leaving:
             call.foreseen = call.index not in planned
+
+    def _prefill(self, rank: NativeRank, batch: Batch, now_ns: int) -> list[Chunk]:
         chunks = []
         for row in batch.rows:
             call = rank.known.get(row.number)
@@ -97,11 +107,15 @@ class NativeRules:
             return
         reason = "kv"
         if not batch.preempted:
-            if sum(row.tokens for row in batch.rows) >= self.max_batched_tokens:
+            if sum(self._charge(rank, row) for row in batch.rows) >= self.max_batched_tokens:
                 reason = "budget"
             elif rank.num_running >= self.max_num_seqs:
                 reason = "slots"
         rank.block(rank.waiting[0], reason, now_ns)
+
+    def _charge(self, rank: Rank, row: Row) -> int:
+        """Of the step's budget."""
+        return row.tokens
 
     # -- what the engine keeps to itself --------------------------------------------------------
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from v4sim.config.installed import TRIED, installed_version
+from v4sim.config.installed import installed_version, unlike_tried
 from v4sim.engine.native.base import Batch, Request, Row
 from v4sim.engine.native.content import ContentHasher
 from v4sim.engine.native.groups import layer_specs
@@ -28,6 +28,7 @@ from v4sim.errors import ConfigError
 from v4sim.model import ModelSpec
 from v4sim.prefix import PrefixIndex
 
+SCHEDULER = "vllm-native"
 _ANY_TOKEN, _END_TOKEN = 0, 1
 _LAYOUT = "BLHNC"  # the one that V4's indexer backend accepts: whole blocks outermost
 _TEXT_MODEL = {
@@ -66,7 +67,7 @@ class Options:
 
 def engines(options: Options, spec: ModelSpec, prefixes: PrefixIndex) -> Callable[[], VllmEngine]:
     """What makes a rank's engine; the configuration is worked out once. `prefixes` are exact to the token."""
-    version = installed_version()
+    installed_version(SCHEDULER)
     # Its log goes to stdout by default, which belongs to results.
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -77,11 +78,7 @@ def engines(options: Options, spec: ModelSpec, prefixes: PrefixIndex) -> Callabl
     except ConfigError:
         raise
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"The installed vLLM {version} does not offer what engine.scheduler = 'vllm-native' asks of it "
-            f"(tried with {TRIED}): {type(error).__name__}: {_first_line(error)} Install that version, or "
-            "leave engine.scheduler out."
-        ) from error
+        raise unlike_tried(SCHEDULER, error) from error
     return lambda: VllmEngine(config, cache, options, prefixes)
 
 
@@ -192,6 +189,10 @@ class VllmEngine:
         free: int = self._pool.get_num_free_blocks() * self._options.page_tokens
         return self.capacity_tokens - free
 
+    @property
+    def used_window_tokens(self) -> int:
+        return 0
+
     def add(self, request: Request) -> None:
         from vllm.sampling_params import SamplingParams
         from vllm.v1.request import Request as VllmRequest
@@ -254,8 +255,3 @@ class VllmEngine:
         from vllm.v1.request import RequestStatus
 
         self._scheduler.finish_requests(str(number), RequestStatus.FINISHED_ABORTED)
-
-
-def _first_line(error: Exception) -> str:
-    line = str(error).strip().partition("\n")[0].rstrip(".")
-    return f"{line}." if line else ""
