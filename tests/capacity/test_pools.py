@@ -59,7 +59,8 @@ class TestLedger:
         layout = SglangLayout(spec("v4-flash"), str(sets["model.index_dtype"]))
         assert found.bytes_of("kv") == found.kv_tokens // 256 * layout.page_bytes
         assert found.bytes_of("swa") == found.swa_tokens // 256 * layout.swa_page_bytes
-        assert found.bytes_of("state") == found.request_slots * found.state_bytes_per_request
+        assert found.bytes_of("state") == layout.state_bytes(found.request_slots)
+        assert found.bytes_of("state") >= found.request_slots * found.state_bytes_per_request
         assert found.cache_bytes == found.bytes_of("kv") + found.bytes_of("swa")
 
     def test_a_line_that_is_not_there_is_zero(self, plan: Plan) -> None:
@@ -129,6 +130,16 @@ class TestLaws:
         assert host.bytes_of("engram") == 0
         assert host.kv_tokens > held.kv_tokens
 
+    def test_windows_of_v41_are_sized_by_the_calls_that_may_run(self, plan: Plan) -> None:
+        """SGLang 0.5.23's default; a ratio that is given holds instead. V4's default is a ratio of 0.1."""
+        preset = "8xB200 V4.1-Flash DP8+EP8 sglang"
+        by_cap, more = plan(preset=preset), plan("engine.max_running=512", preset=preset)
+        slots = by_cap.request_slots
+        assert by_cap.swa_tokens == slots * (128 + 128 + 256 + 256) + 2 * 2048 + 256 + 4 * slots * (128 + 256)
+        assert more.swa_tokens > by_cap.swa_tokens
+        by_ratio = plan("engine.swa_full_ratio=0.2", preset=preset)
+        assert by_ratio.swa_tokens == by_ratio.kv_tokens // 5 // 256 * 256
+
     @given(st.integers(8, 4000))
     def test_an_override_is_kept_to_the_page(self, pages: int) -> None:
         found = planned({"engine.kv_tokens_per_rank": 256 * pages + 100, "engine.swa_full_ratio": 0.5})
@@ -139,14 +150,14 @@ class TestLaws:
 
     def test_the_priced_size_is_the_budget_over_the_price(self, plan: Plan) -> None:
         """`reported_tokens` is what SGLang logs; with room to spare the pool has exactly that size."""
-        found, deployment = plan(), resolve(load())
+        found, deployment = plan("engine.version=0.5.15"), resolve(load())
         fraction = deployment.engine.mem_fraction
         assert fraction is not None
         steps = ("framework", "cuda graphs", "activations", "index scratch", "dispatch buffers")
         not_weights = {*steps, "state", "kv", "swa", "reserved", "free"}
         weights = sum(line.bytes for line in found.ledger if line.name not in not_weights)
         budget = int(fraction * found.memory_bytes) - weights - found.bytes_of("state")
-        price = SglangLayout(spec("v4-flash"), "fp8").bytes_per_full_token(0.1)
+        price = SglangLayout(spec("v4-flash"), "fp8", version="0.5.15").bytes_per_full_token(0.1)
         assert found.kv_tokens == found.reported_tokens
         assert 0 <= budget / price - found.kv_tokens < 257
 

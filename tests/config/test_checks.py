@@ -26,7 +26,7 @@ REFUSED = [
         "DeepEP's experts are FP8",
     ),
     (DEFAULT_PRESET, ["engine.engram=host"], "has no n-gram tables"),
-    (DEFAULT_PRESET, ["engine.version=0.4.1"], "written for 0.5.15"),
+    (DEFAULT_PRESET, ["engine.version=0.4.1"], "written for 0.5.23 and 0.5.15"),
     (VLLM, ["engine.version=0.8"], "0.33 and 0.29 and 0.25"),
     (VLLM, ["engine.version=0.29", "engine.prefill_schedule_interval=4"], "0.29 prefills in every step"),
     (VLLM, ["engine.schedule_policy=lpm"], "does not exist in vllm"),

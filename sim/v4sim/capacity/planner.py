@@ -58,29 +58,35 @@ def _sglang(
     engine, total = d.engine, device_memory_bytes(d)
     assert engine.mem_fraction is not None
     assert d.model.index_dtype is not None
-    layout = SglangLayout(spec, d.model.index_dtype, engine.page_tokens, limits.draft_tokens)
+    assert engine.version is not None
+    layout = SglangLayout(spec, d.model.index_dtype, engine.page_tokens, limits.draft_tokens, engine.version)
     draft = _draft_layers(d, spec)
     outside = total - int(engine.mem_fraction * total)
     static = total - max(outside, _sum(step))
     _weights_must_fit(d, spec, fixed, step, static)
     slots = limits.max_running
-    state = slots * layout.state_bytes_per_slot
+    state = layout.state_bytes(slots)
     budget = static - _sum(fixed) - state
 
-    priced = layout.bytes_per_full_token(engine.swa_full_ratio, draft)
-    page = engine.page_tokens
+    page, ratio, cap = engine.page_tokens, engine.swa_full_ratio, 0
+    if _sizes_windows_by_cap(d, spec, limits):
+        assert limits.chunk_tokens is not None
+        ratio, cap = 0.0, layout.cap_swa_tokens(slots, limits.chunk_tokens, engine.overlap)
+        budget -= int(cap * layout.bytes_per_swa_token(draft))
+    priced = layout.bytes_per_full_token(ratio, draft)
     swa_page_bytes = layout.swa_page_bytes + draft * layout.swa_layer_page_bytes
     reported = max(align_down(int(budget / priced), page), 0)
     kv_tokens = engine.kv_tokens_per_rank or reported
-    swa_tokens = engine.swa_tokens_per_rank or int(kv_tokens * engine.swa_full_ratio)
+    swa_tokens = engine.swa_tokens_per_rank or cap or int(kv_tokens * ratio)
     kv_tokens, swa_tokens = align_down(kv_tokens, page), align_down(swa_tokens, page)
     kv, swa = _pages(kv_tokens, page, layout.page_bytes), _pages(swa_tokens, page, swa_page_bytes)
     room = total - _sum(fixed) - _sum(step) - state
     derived = engine.kv_tokens_per_rank is None and engine.swa_tokens_per_rank is None
     if kv + swa > room and derived and room > 0:
         # Padded pages take more than was priced, and nothing outside the static share is left to give.
-        kv_tokens = int(room / (layout.page_bytes + engine.swa_full_ratio * swa_page_bytes)) * page
-        swa_tokens = align_down(int(kv_tokens * engine.swa_full_ratio), page)
+        for_pages = room - _pages(cap, page, swa_page_bytes)
+        kv_tokens = max(int(for_pages / (layout.page_bytes + ratio * swa_page_bytes)) * page, 0)
+        swa_tokens = cap or align_down(int(kv_tokens * ratio), page)
         kv, swa = _pages(kv_tokens, page, layout.page_bytes), _pages(swa_tokens, page, swa_page_bytes)
     if kv + swa > room:
         raise CapacityError(
@@ -181,6 +187,12 @@ def _vllm(
         window_blocks_step=window_step,
         window_blocks_kept=layout.kept_window_blocks,
     )
+
+
+def _sizes_windows_by_cap(d: Deployment, spec: ModelSpec, limits: RankLimits) -> bool:
+    """SGLang's default for V4.1: windows for the calls that may run. V4 is given a ratio of 0.1."""
+    given = {"swa_full_ratio", "swa_tokens_per_rank"} & d.engine.model_fields_set
+    return spec.compressor.kind == "latent" and not given and limits.chunk_tokens is not None
 
 
 def _draft_layers(d: Deployment, spec: ModelSpec) -> int:

@@ -16,7 +16,7 @@ from v4sim.model import spec as model_spec
 from v4sim.model.hardware import GpuSpec, gpu
 
 Rule = Callable[[Deployment, ModelSpec, GpuSpec], str | None]
-VERSIONS: dict[str, tuple[str, ...]] = {"sglang": ("0.5.15",), "vllm": ("0.33", "0.29", "0.25")}
+VERSIONS: dict[str, tuple[str, ...]] = {"sglang": ("0.5.23", "0.5.15"), "vllm": ("0.33", "0.29", "0.25")}
 
 
 def check(deployment: Deployment, where: str) -> None:

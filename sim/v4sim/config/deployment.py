@@ -11,8 +11,8 @@ the engine that has no such thing, or whose switch is off, is refused (`v4sim.co
 hardware.h2d_gb_s and host_memory_gib (no host tier reads them yet) and documented options that are not
 modelled (`UNMODELLED`): nothing is read and ignored.
 
-Units are in the names. Rules and defaults are those of SGLang 0.5.15 and vLLM 0.33 (0.29 or 0.25 where the
-version says so).
+Units are in the names. Rules and defaults are those of SGLang 0.5.23 (0.5.15: the sizes of its pools) and
+vLLM 0.33 (0.29 or 0.25 where the version says so).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class EngineSection(Section):
     """Options of the serving engine, named after what they do."""
 
     kind: EngineKind = "sglang"
-    version: str | None = None  # sglang 0.5.15; vllm 0.33, 0.29 or 0.25
+    version: str | None = None  # sglang 0.5.23 or 0.5.15; vllm 0.33, 0.29 or 0.25
     # *-native: the engine that is installed beside v4sim decides what each step computes.
     scheduler: Literal["modelled", "vllm-native", "sglang-native"] = "modelled"
 

@@ -106,7 +106,7 @@ def resolve(deployment: Deployment) -> Deployment:
     if engine.scheduler != "modelled":
         version = installed_version(engine.scheduler)
     else:
-        version = engine.version or ("0.5.15" if sglang else "0.33")
+        version = engine.version or ("0.5.23" if sglang else "0.33")
     engine_values: dict[str, Any] = {
         "version": version,
         "moe_backend": _moe_backend(deployment, weights)
