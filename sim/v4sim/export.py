@@ -189,7 +189,7 @@ def records(calls: Calls, table: TraceTable) -> Iterator[dict[str, Any]]:
     names = _Names(table, frozenset(table.session_names))
     number = calls.dense("session", "instance")[0].tolist()
     columns: dict[str, list[int]] = {name: calls[name].tolist() for name in INT_COLUMNS}
-    for i, done in enumerate(calls.done.texts()):
+    for i, done in enumerate(calls.done):
 
         def at(name: str, i: int = i) -> int:
             return columns[name][i]

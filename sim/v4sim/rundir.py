@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from v4sim.errors import RunError
-from v4sim.metrics.calls_file import calls_table, read_calls, write_calls
+from v4sim.metrics.calls_file import read_calls, write_calls
 
 if TYPE_CHECKING:
     from v4sim.metrics.calls import Calls
@@ -67,8 +67,7 @@ def write_run(
 
     with new_directory(out_dir, force) as hidden:
         (hidden / RESULT).write_bytes(result_json(result_object(metrics, manifest)))
-        table = calls_table(metrics.calls, metrics.trace, metrics.tasks.of_call)
-        write_calls(table, hidden / CALLS)
+        write_calls(metrics.calls, metrics.trace, metrics.tasks.of_call, hidden / CALLS)
         timeline = timeline_json(metrics.calls, metrics.trace.session_names, result, metrics.steady)
         (hidden / TIMELINE).write_bytes(timeline)
         if finish is not None:

@@ -48,12 +48,13 @@ class Sessions:
         self.injected = 0
         self._prefixes = prefixes
         self._queue: Iterator[tuple[int | None, int, Family]] = starts(families, table, options, seed)
-        # Columns stay numpy: a million calls as Python lists would cost more memory than the run.
+        # The trace's own columns, not lists of them or copies: those of a million calls would take more
+        # memory than the run.
         self._session = table.session
         self._prompt = table.prompt_tokens
-        self._output = np.maximum(table.output_tokens, 1)
-        asked = np.where(table.max_output_tokens >= 0, table.max_output_tokens, default_max_new_tokens)
-        self._max_new = np.maximum(asked, 1)
+        self._output = table.output_tokens
+        self._asked = table.max_output_tokens
+        self._default_max_new = default_max_new_tokens
         self._trigger = table.trigger
         self._priority = table.priority
         self._bound = bound_tokens
@@ -106,6 +107,7 @@ class Sessions:
         if delay_ns:
             yield env.timeout(delay_ns)
         uid = self._prefixes.uid(row, copy)
+        asked = int(self._asked[row])
         call = Call(
             index=self.injected,
             row=row,
@@ -115,8 +117,8 @@ class Sessions:
             trigger=int(self._trigger[row]),
             event_class=int(self._class[row]),
             prompt_tokens=int(self._prompt[row]),
-            output_tokens=int(self._output[row]),
-            max_new_tokens=int(self._max_new[row]),
+            output_tokens=max(1, int(self._output[row])),
+            max_new_tokens=max(1, asked if asked >= 0 else self._default_max_new),
             priority=int(self._priority[row]),
             bound_tokens=int(self._bound[row]),
             ready_ns=ready,

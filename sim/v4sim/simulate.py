@@ -128,7 +128,7 @@ def run(
 
     by_rank = RankRecorder(deployment.parallel.replicas, ranks_per_replica)
     recorder = StepRecorder() if epochs is None else epochs
-    log = CallLog(table.turn, policy.draft_tokens)
+    log = CallLog(table.turn, policy.draft_tokens, table.n * options.copies)
     blocks = BlockRecorder()
     observers: list[Probe] = [_Admissions(), by_rank, recorder, log, blocks, *probes]
     replicas = [
@@ -203,7 +203,7 @@ def run(
     all_ranks = [rank for replica in replicas for rank in replica.ranks]
     calls = log.columns()
     _refuse_what_cannot_be_summed(calls)
-    calls["stale_tokens"] = identified.stale_tokens[calls["row"]]
+    calls["stale_tokens"] = identified.stale_tokens[calls["row"]].astype(np.int32)
     calls["first_seen_ns"] = front.seen_ns(calls["first_token_ns"])
     return RunResult(
         calls=calls,

@@ -29,7 +29,7 @@ class Walks:
     def __init__(self, model: AcceptanceModel, table: TraceTable, stride: int) -> None:
         self.model = model
         self._stride = stride
-        self._lengths = np.maximum(table.output_tokens, 1)
+        self._output = table.output_tokens
         self._phase_offsets = table.phase_offsets
         self._phase_kind = table.phase_kind
         self._phase_tokens = table.phase_tokens
@@ -46,7 +46,7 @@ class Walks:
 
     def again(self, uid: int, first: int, drafts: int, phases: Int64s | None) -> Int64s:
         """The walk from `first` emitted tokens on, with `drafts` draft tokens."""
-        output = int(self._lengths[uid % self._stride])
+        output = max(1, int(self._output[uid % self._stride]))
         if not drafts:
             return walk(None, first, output)
         stated = self._stated.get(uid % self._stride, ())
@@ -57,7 +57,7 @@ class Walks:
     def _prepare(self, uid: int) -> None:
         copy, row = divmod(uid, self._stride)
         begin = row // ROWS_AT_ONCE * ROWS_AT_ONCE
-        lengths = self._lengths[begin : begin + ROWS_AT_ONCE]
+        lengths = np.maximum(self._output[begin : begin + ROWS_AT_ONCE], 1)
         base = copy * self._stride + begin
         uids = range(base, base + lengths.size)
         ends = np.cumsum(lengths)

@@ -35,7 +35,7 @@ def test_a_run_without_calls_is_a_run(make_calls):
 def test_text_codes_keep_texts_and_first_appearance():
     coded = Coded.of(["warm", "cold", "warm"])
     assert coded.names == ("warm", "cold")
-    assert coded.texts() == ["warm", "cold", "warm"]
+    assert list(coded) == ["warm", "cold", "warm"]
     assert coded.equals("cold").tolist() == [False, True, False]
     assert coded.equals("fork").tolist() == [False, False, False]
 

@@ -70,7 +70,10 @@ def load(path: str | Path, name: str | None = None) -> tuple[TraceTable, list[Fi
             raise _broken(name, error) from None
         return conform(values, column, name)
 
-    return _build(Columns(n, take), n, _metadata(file, name), hashlib.sha256(data).hexdigest(), name)
+    built = _build(Columns(n, take), n, _metadata(file, name), hashlib.sha256(data).hexdigest(), name)
+    # Arrow keeps the memory of columns that were decoded for the next ones: as much as the whole table.
+    pa.default_memory_pool().release_unused()
+    return built
 
 
 def _open(path: Path) -> tuple[bytes, pq.ParquetFile]:

@@ -1,7 +1,7 @@
 """The observer that turns calls into columns as they end.
 
-A call's record is written once, when it is over (or when the run is), and the object can go; what
-stays is 8 bytes or less per number. The columns come back in order of injection.
+A call's record is written once, when it is over (or when the run is), at its place in order of injection,
+and the object can go; what stays is 8 bytes or less per number.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from v4sim.engine.probe import Probe
 from v4sim.eventclass import EVENT_CLASSES
+from v4sim.metrics.calls import Coded
 
 if TYPE_CHECKING:
     from v4sim.engine.call import Call
@@ -24,7 +25,6 @@ _OUTCOME_CODE = {name: code for code, name in enumerate(OUTCOMES)}
 _WAIT_COLUMNS = {"kv": 0, "swa": 1, "slots": 2, "budget": 3}
 
 COLUMNS: tuple[tuple[str, type], ...] = (
-    ("index", np.int64),
     ("row", np.int64),
     ("session", np.int32),
     ("instance", np.int32),
@@ -61,19 +61,21 @@ COLUMNS: tuple[tuple[str, type], ...] = (
     ("gpu_share_ns", np.int64),
     ("kv_peak_tokens", np.int32),
 )
-_FLUSH = 8192
-# Room is taken for so many calls at a time: large pieces go back to the system when they are handed over.
-_BLOCK = 16 * _FLUSH
+_FLUSH = 1024
 
 
 class CallLog(Probe):
-    """Columns of all calls. `turns` is the trace's turn column, `drafts` the tokens drafted per step."""
+    """Columns of all calls.
 
-    def __init__(self, turns: NDArray[np.int32], drafts: int) -> None:
+    `turns` is the trace's turn column, `drafts` the tokens drafted per step, `most` how many calls there may
+    be: room that is not used is never touched, so it takes no memory.
+    """
+
+    def __init__(self, turns: NDArray[np.int32], drafts: int, most: int) -> None:
         self._turns = turns
         self._drafts = drafts
-        self._rows: list[tuple[int, ...]] = []
-        self._blocks: list[list[NDArray[Any]]] = [[] for _ in COLUMNS]
+        self._rows: list[tuple[int, ...]] = []  # not yet in the columns; each begins with its place
+        self._columns: list[NDArray[Any]] = [np.empty(most, dtype=dtype) for _, dtype in COLUMNS]
         self._logged = 0
 
     def on_done(self, rank: Rank, call: Call, now_ns: int) -> None:
@@ -143,30 +145,17 @@ class CallLog(Probe):
             return
         wide = np.array(self._rows, dtype=np.int64).T
         self._rows.clear()
-        begin = self._logged % _BLOCK
-        for blocks, numbers, (_, dtype) in zip(self._blocks, wide, COLUMNS, strict=True):
-            if begin == 0:
-                blocks.append(np.empty(_BLOCK, dtype=dtype))
-            blocks[-1][begin : begin + numbers.size] = numbers
-        self._logged += wide.shape[1]
+        places = wide[0]
+        for column, numbers in zip(self._columns, wide[1:], strict=True):
+            column[places] = numbers
+        self._logged += places.size
 
     def columns(self) -> dict[str, Any]:
-        """Name → column, in order of injection; `event_class` and `done` as texts.
-
-        Hands over what was collected and forgets it, column by column: of a million calls there is no room
-        for two of each.
-        """
+        """Name → column, in order of injection; `event_class` and `done` as coded texts."""
         self._flush()
-        found: dict[str, Any] = {}
-        order: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        for blocks, (name, dtype) in zip(self._blocks, COLUMNS, strict=True):
-            logged = np.concatenate([*blocks, np.zeros(0, dtype=dtype)])[: self._logged]
-            blocks.clear()
-            if name == "index":
-                order = np.argsort(logged, kind="stable")
-            found[name] = logged[order]
-        del found["index"]
-        classes, outcomes = np.array(EVENT_CLASSES, dtype=object), np.array(OUTCOMES, dtype=object)
-        found["event_class"] = classes[found["event_class"]].tolist()
-        found["done"] = outcomes[found["done"]].tolist()
+        found: dict[str, Any] = {
+            name: column[: self._logged] for column, (name, _) in zip(self._columns, COLUMNS, strict=True)
+        }
+        found["event_class"] = Coded.by_appearance(found["event_class"], EVENT_CLASSES)
+        found["done"] = Coded.by_appearance(found["done"], OUTCOMES)
         return found

@@ -8,9 +8,9 @@ Units: `_ns` integer nanoseconds of simulated time, `_tokens` tokens. -1 = not r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,21 +62,44 @@ _KEY_LIMIT = 1 << 62
 DONE: tuple[str, ...] = ("completed", "rejected", "aborted", "running", "queued")
 
 
-@dataclass(frozen=True, slots=True)
-class Coded:
+@dataclass(frozen=True, slots=True, eq=False)
+class Coded(Sequence[str]):
     """A column of few distinct texts: codes into `names`, which are in order of first appearance."""
 
-    codes: NDArray[np.int32]
+    codes: NDArray[Any]
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Coded:
+        if isinstance(texts, Coded):
+            return texts
         names = tuple(dict.fromkeys(texts))
         code = {name: number for number, name in enumerate(names)}
         return cls(np.fromiter(map(code.__getitem__, texts), np.int32, len(texts)), names)
 
-    def texts(self) -> list[str]:
-        return [self.names[code] for code in self.codes.tolist()]
+    @classmethod
+    def by_appearance(cls, codes: NDArray[Any], names: Sequence[str]) -> Coded:
+        """The same texts, with codes into any `names` numbered anew."""
+        used, first = np.unique(codes, return_index=True)
+        used = used[np.argsort(first)]
+        renumbered = np.zeros(len(names), dtype=codes.dtype)
+        renumbered[used] = np.arange(len(used))
+        return cls(renumbered[codes], tuple(names[code] for code in used.tolist()))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Coded: ...
+    def __getitem__(self, at: int | slice) -> str | Coded:
+        if isinstance(at, slice):
+            return Coded(self.codes[at], self.names)
+        return self.names[int(self.codes[at])]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.names.__getitem__, self.codes.tolist())
 
     def equals(self, name: str) -> Bools:
         if name not in self.names:

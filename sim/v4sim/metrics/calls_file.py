@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from v4sim.metrics.calls import INT_COLUMNS, Calls, Coded, Int64s
@@ -20,8 +21,6 @@ from v4traces.arrays import from_values
 from v4traces.schema import TRIGGERS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from v4traces.table import TraceTable
 
 MEANING: dict[str, str] = {
@@ -66,65 +65,63 @@ MEANING: dict[str, str] = {
     "kv_peak_tokens": "most KV tokens it held",
 }
 _TEXTS = ("session_id", "trigger", "event_class", "done")
-_WIDE = ("row",)
+# Delta coding suits rising times; dictionaries only pay where few values repeat.
+_FEW = (*_TEXTS, "instance", "replica", "rank", "retractions")
+_ROW_GROUP = 1 << 18
 
 
-def calls_table(calls: Calls, trace: TraceTable, task_of_call: Int64s) -> pa.Table:
-    """The arrow table that `write_calls` stores."""
-    import pyarrow as pa
+def write_calls(calls: Calls, trace: TraceTable, task_of_call: Int64s, path: Path) -> None:
+    """Store the calls, row group by row group: of a million there is no room for a second copy."""
+    import pyarrow.parquet as pq
 
     texts = {
-        "session_id": Coded(calls["session"].astype(np.int32), tuple(trace.session_names)),
-        "trigger": Coded(calls["trigger"].astype(np.int32), TRIGGERS),
+        "session_id": Coded(calls.columns["session"], tuple(trace.session_names)),
+        "trigger": Coded(calls.columns["trigger"], TRIGGERS),
         "event_class": calls.event_class,
         "done": calls.done,
     }
-    fields, arrays = [], []
-    for name, meaning in MEANING.items():
-        array: Any
-        if name in _TEXTS:
-            coded = texts[name]
-            array = pa.DictionaryArray.from_arrays(
-                _integers(coded.codes), from_values(list(coded.names), pa.string())
-            )
-        else:
-            values = task_of_call if name == "task" else calls[name]
-            wide = name.endswith("_ns") or name in _WIDE
-            array = _integers(values.astype(np.int64 if wide else np.int32))
-        unit = "ns" if name.endswith("_ns") else "tokens" if name.endswith("_tokens") else ""
-        fields.append(pa.field(name, array.type, nullable=False, metadata={"meaning": meaning, "unit": unit}))
-        arrays.append(array)
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _integers(values: NDArray[Any]) -> Any:
-    """An arrow array over the same memory; `pa.array` would import pandas for it."""
-    import pyarrow as pa
-
-    kind = pa.int64() if values.dtype == np.int64 else pa.int32()
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def write_calls(table: pa.Table, path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    # Delta coding suits rising times; dictionaries only pay where few values repeat.
-    few = [*_TEXTS, "instance", "replica", "rank", "retractions"]
-    delta = {name: "DELTA_BINARY_PACKED" for name in MEANING if name not in few}
-    pq.write_table(
-        table,
+    columns = {**calls.columns, "task": task_of_call, **{name: coded.codes for name, coded in texts.items()}}
+    names = {name: from_values(list(coded.names), pa.string()) for name, coded in texts.items()}
+    schema = _schema()
+    with pq.ParquetWriter(
         path,
+        schema,
         compression="zstd",
         compression_level=1,
-        use_dictionary=few,
-        column_encoding=delta,
-        row_group_size=1 << 18,
-    )
+        use_dictionary=list(_FEW),
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in MEANING if name not in _FEW},
+    ) as file:
+        for begin in range(0, max(len(calls), 1), _ROW_GROUP):
+            group = slice(begin, begin + _ROW_GROUP)
+            arrays = [
+                _array(columns[field.name][group], field.type, names.get(field.name)) for field in schema
+            ]
+            file.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _schema() -> pa.Schema:
+    """Every field with its meaning and unit; moments and rows are wide."""
+
+    def field(name: str, meaning: str) -> pa.Field:
+        unit = "ns" if name.endswith("_ns") else "tokens" if name.endswith("_tokens") else ""
+        kind = pa.int64() if unit == "ns" or name == "row" else pa.int32()
+        if name in _TEXTS:
+            kind = pa.dictionary(kind, pa.string())
+        return pa.field(name, kind, nullable=False, metadata={"meaning": meaning, "unit": unit})
+
+    return pa.schema([field(name, meaning) for name, meaning in MEANING.items()])
+
+
+def _array(values: NDArray[Any], kind: pa.DataType, names: pa.Array | None) -> pa.Array:
+    """An arrow array, over the same memory if the type is the same; `pa.array` would import pandas."""
+    if names is not None:
+        return pa.DictionaryArray.from_arrays(_array(values, kind.index_type, None), names)
+    wide = np.ascontiguousarray(values, np.int64 if kind == pa.int64() else np.int32)
+    return pa.Array.from_buffers(kind, len(wide), [None, pa.py_buffer(wide)])
 
 
 def read_calls(path: Path) -> Calls:
     """The `Calls` of a stored run."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     from v4sim.errors import RunError

@@ -16,7 +16,8 @@ Units: integer nanoseconds.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from array import array
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,13 +32,16 @@ def server_of(seed: int, uid: int, servers: int) -> int:
 
 
 class _Server:
-    """One process: rounds of prompts, each with its begin and end."""
+    """One process: rounds of prompts, each with its begin and end.
+
+    Machine integers: of a million calls, Python's own would take five times the room.
+    """
 
     __slots__ = ("begins", "ends")
 
     def __init__(self) -> None:
-        self.begins: list[int] = []
-        self.ends: list[int] = []
+        self.begins = array("q")
+        self.ends = array("q")
 
     def take(self, now_ns: int, cost_ns: int) -> int:
         """Tokenise a prompt after all that came before it; the moment when that is done."""
@@ -69,13 +73,13 @@ class FrontEnd:
         self._request_ns, self._token_us = request_ns, token_us
         self._holds_answers = holds_answers
         self._seed = seed
-        self._taken_by: list[tuple[int, int]] = []  # (replica, server) of every call, in order of injection
+        self._taken_by = array("i")  # of every call, in order of injection: replica · servers + server
 
     def ready_ns(self, replica: int, uid: int, prompt_tokens: int, now_ns: int) -> int:
         """When a call that reaches a replica now has been tokenised. Ask in order of injection."""
         servers = self._servers[replica]
         number = server_of(self._seed, uid, len(servers)) if len(servers) > 1 else 0
-        self._taken_by.append((replica, number))
+        self._taken_by.append(replica * len(servers) + number)
         cost_ns = self._request_ns + round(prompt_tokens * self._token_us * 1000.0)
         return servers[number].take(now_ns, cost_ns) if cost_ns else now_ns
 
@@ -84,9 +88,11 @@ class FrontEnd:
         seen = moments_ns.astype(np.int64)
         if not self._holds_answers:
             return seen
-        for index, (moment, (replica, number)) in enumerate(zip(seen.tolist(), self._taken_by, strict=True)):
-            server = self._servers[replica][number]
-            after = bisect_left(server.begins, moment)  # rounds that began before this moment
-            if after and moment < server.ends[after - 1]:
-                seen[index] = server.ends[after - 1]
+        taken_by = np.array(self._taken_by)
+        for number, server in enumerate(chain.from_iterable(self._servers)):
+            mine = np.flatnonzero(taken_by == number)
+            # The last round that began before a moment is the only one that can hold an answer then.
+            last = np.searchsorted(np.array(server.begins), seen[mine]) - 1
+            mine, last = mine[last >= 0], last[last >= 0]
+            seen[mine] = np.maximum(seen[mine], np.array(server.ends)[last])
         return seen
