@@ -120,6 +120,7 @@ CASES = {
     "engine.engram": Case("engine.engram=host", [], V41),
     "engine.front_ends": Case("engine.front_ends=4"),
     "engine.cpu_step_us": Case("engine.cpu_step_us=50000"),
+    "engine.cpu_launch_us": Case("engine.cpu_launch_us=70"),
     "engine.cpu_cached_token_us": Case("engine.cpu_cached_token_us=5"),
     "engine.cpu_request_us": Case("engine.cpu_request_us=90000"),
     "speculation.kind": Case(

@@ -103,6 +103,17 @@ def test_slots_grow_in_the_pool_and_in_the_scheduler(scenario: Make, preset: str
     assert rank_limits(variant.deployment).max_running == variant.pools.request_slots
 
 
+def test_a_faster_host_launches_faster_whoever_states_the_launch(scenario: Make) -> None:
+    own = grown(scenario(sets=["engine.cpu_launch_us=55"]), "host_step").scenario
+    assert own.deployment.engine.cpu_launch_us == pytest.approx(50)
+    published = scenario()
+    after, before = (
+        s.profile.operation("eager_launch.sglang")
+        for s in (grown(published, "host_step").scenario, published)
+    )
+    assert after.term("per_operation") == pytest.approx(before.term("per_operation") / 1.1)
+
+
 def test_the_smallest_step_is_one_more(scenario: Make) -> None:
     before = scenario(sets=["engine.max_running=8"])
     assert before.pools.request_slots == 2

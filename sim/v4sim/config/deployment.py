@@ -161,8 +161,9 @@ class EngineSection(Section):
     engram: Literal["device", "host"] = "device"  # V4.1 n-gram tables, cut over the GPUs of a replica
     # Processes that tokenise and stream for one replica. None: one in SGLang, one a DP rank in vLLM.
     front_ends: int | None = Field(default=None, ge=1)
-    # Host time. None: the published engine constants.
+    # Host time. None: the published engine constants; for a launch outside graphs, the profile's.
     cpu_step_us: float | None = Field(default=None, ge=0)
+    cpu_launch_us: float | None = Field(default=None, ge=0)
     cpu_cached_token_us: float | None = Field(default=None, ge=0)
     cpu_request_us: float | None = Field(default=None, ge=0)
 

@@ -49,7 +49,8 @@ class TogetherCost:
         self._head = LmHead(profile, deployment, spec)
         self._draft = DraftHead(profile, deployment, spec, attention, self._experts, mhc, self._head)
         launch = profile.operation(f"eager_launch.{deployment.engine.kind}")
-        self._launch_ns = NS * launch.term("per_operation")
+        own_us = deployment.engine.cpu_launch_us
+        self._launch_ns = NS * (launch.term("per_operation") if own_us is None else own_us)
         self._sampler_ns = NS * constants.sampler_operations.value * constants.operation_floor_us.value
         self._layers = spec.num_layers
         pass_ns = self._launch_ns * constants.operations_per_pass.value

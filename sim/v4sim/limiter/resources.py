@@ -107,7 +107,11 @@ def _host_step(scenario: Scenario, step: float) -> Variant | Unasked:
         return Unasked("engine.cpu_step_us is 0")
     after = before / (1.0 + step)
     profile = faster(scenario.profile, LAUNCHES, 1.0 + step)
-    changed = replace(scenario, profile=profile, deployment=_engine(deployment, cpu_step_us=after))
+    own_us = deployment.engine.cpu_launch_us
+    engine = _engine(
+        deployment, cpu_step_us=after, cpu_launch_us=None if own_us is None else own_us / (1.0 + step)
+    )
+    changed = replace(scenario, profile=profile, deployment=engine)
     return Variant(changed, f"{before:,.0f} to {after:,.0f} µs a step, launches as well")
 
 
