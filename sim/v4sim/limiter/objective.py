@@ -6,7 +6,7 @@ Which calls are warm is the trace's word (they append to their session), not a r
 lost must not drop out of the figure.
 
 A call that a run did not serve has no time; it counts as slower than every other. Rates are of the same
-work: its calls over the time from sending the first of them to the last token of any.
+work, without its drain: the calls that end until nine tenths have, over the time since the first was sent.
 Units: milliseconds; calls per second.
 """
 

@@ -9,6 +9,7 @@ between samples of different draws.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +17,9 @@ import numpy as np
 from v4sim.errors import ConfigError
 from v4sim.limiter.objective import Floats, Objective
 from v4sim.metrics.bootstrap import FEWEST_UNITS, SessionBootstrap
-from v4sim.metrics.calls import Calls, Int64s
+from v4sim.metrics.calls import Bools, Calls, Int64s
 from v4sim.metrics.dist import quantile_of_sorted
-from v4sim.metrics.window import steady_window
+from v4sim.metrics.window import FULL_ENOUGH, steady_window
 
 if TYPE_CHECKING:
     from v4sim.config import Deployment
@@ -72,7 +73,10 @@ class Sample:
         there = np.flatnonzero(at >= 0)
         found = np.full(len(self.rows), np.inf if self.objective.is_time else 0.0)
         found[there] = self.objective.of_call(calls, self.deployment)[at[there]]
-        span_s = _span_s(calls, at[there])
+        span_s = 0.0
+        if self.objective.figure == "rate":
+            in_time, span_s = _most(calls, at[there], len(found))
+            found[there] *= in_time
         usable = self.bootstrap is not None and np.isfinite(found).all()
         return Reading(self._figure(found, span_s), self._draws(found, span_s) if usable else None)
 
@@ -100,8 +104,16 @@ def _higher_p95(found: Floats) -> float:
     return float(np.quantile(found, P95, method="higher"))
 
 
-def _span_s(calls: Calls, chosen: Int64s) -> float:
-    """From sending the first of these calls to the last token of any."""
-    if not chosen.size:
-        return 0.0
-    return float(calls["last_token_ns"][chosen].max() - calls["sent_ns"][chosen].min()) / 1e9
+def _most(calls: Calls, chosen: Int64s, of_all: int) -> tuple[Bools, float]:
+    """Which of these calls end before nine tenths `of_all` have, and the seconds since the first was sent.
+
+    What the last tenth takes is drain: one long call at the end would decide the rate of all. Where fewer
+    have ended, it is all that did.
+    """
+    ends = calls["last_token_ns"][chosen]
+    ended = calls.completed[chosen]
+    if not ended.any():
+        return ended, 0.0
+    in_order = np.sort(ends[ended])
+    upto = in_order[min(ceil(FULL_ENOUGH * of_all), len(in_order)) - 1]
+    return ended & (ends <= upto), float(upto - calls["sent_ns"][chosen].min()) / 1e9
