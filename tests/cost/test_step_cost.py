@@ -138,12 +138,18 @@ def test_host_time_shows_only_where_the_gpu_does_not_hide_it(compiled: Compile) 
 def test_an_eager_prefill_lasts_as_long_as_its_process_launches_and_schedules(compiled: Compile) -> None:
     """A short chunk costs launches and host work, a long one its GPU time; drafts are launched, too."""
     short = [RankLoad(0, 0, 0, ((256, 0),)), *[RankLoad(0, 0, 0)] * 3]
-    free, busy = (sum(compiled(cpu_step_us=us).step(short, 1, "prefill")) for us in (0.0, 5_000.0))
-    assert busy - free == 5_000_000
-    drafting = compiled(cpu_step_us=0.0, spec=("mtp", 1)).step(short, 1, "prefill")
-    constants, launch = engine_constants("sglang"), load_profile("b200").operation("eager_launch.sglang")
-    more = constants.operations_per_layer.value + constants.operations_per_pass.value
-    assert sum(drafting) - free == pytest.approx(1000 * more * launch.term("per_operation"), abs=1)
+    constants = engine_constants("sglang")
+    layer, launch = constants.operations_per_layer.value, 55.0
+    more = {"megamoe": 0.0, "deepep": constants.operations_per_dispatch.value}
+    for backend, dispatch in more.items():
+        options = {"moe_backend": backend, "cpu_launch_us": launch}
+        free, busy = (
+            sum(compiled(cpu_step_us=us, **options).step(short, 1, "prefill")) for us in (0.0, 5_000.0)
+        )
+        assert busy - free == 5_000_000
+        assert free == 1000 * launch * (43 * (layer + dispatch) + constants.operations_per_pass.value)
+        drafting = sum(compiled(cpu_step_us=0.0, spec=("mtp", 1), **options).step(short, 1, "prefill"))
+        assert drafting - free == 1000 * launch * (layer + dispatch + constants.operations_per_pass.value)
     long = [RankLoad(0, 0, 0, ((8192, 500_000),))] * 4
     assert step_ns(compiled(cpu_step_us=5_000.0), long) == step_ns(compiled(cpu_step_us=0.0), long)
 

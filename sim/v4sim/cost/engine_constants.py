@@ -40,6 +40,7 @@ class EngineConstants:
     cpu_cached_token_us: EngineConstant  # per prompt token that hits the cache: tokenise, hash, copy
     cpu_request_us: EngineConstant  # per request, apart from its tokens
     operations_per_layer: EngineConstant  # launches of one layer when no graph replays them
+    operations_per_dispatch: EngineConstant  # more of them where DeepEP sends tokens to experts
     operations_per_pass: EngineConstant  # launches of a pass besides its layers, likewise
     prefill_graph_tokens: EngineConstant  # prefill steps up to this many tokens a rank replay graphs
     sampler_operations: EngineConstant  # launches after the last layer
@@ -86,12 +87,18 @@ _LAYER = EngineConstant(
     "writes, 4 compressor, 5 indexer and top-k, 2 attention, 10 router and experts",
 )
 _SGLANG_LAYER = EngineConstant(
-    52.0,
+    47.0,
     "inferred",
     "counted in sglang 0.5.15 models/deepseek_v4.py, attention/dsv4 and deepseek_v2.DeepseekV2MoE, mean "
-    "over layers: 6 mHC, 7 query and cache write, 11 indexer (CSA only), 3 compressor, 4 gather and "
-    "attention, 5 output projection, 2 router, 5 shared expert, 12 experts, 3 dispatch or all-reduce",
-    log_sd=0.12,  # 40 (HCA, TP) to 61 (CSA, DeepEP) of a layer
+    "over layers: 6 mHC, 7 query and cache write, 10 indexer (CSA only), 4 compressor, 4 gather and "
+    "attention, 5 output projection, 3 router, 5 shared expert, 7 experts, 1 all-reduce",
+    log_sd=0.12,  # 41 (HCA) to 53 (CSA)
+)
+_SGLANG_DISPATCH = EngineConstant(
+    9.0,
+    "inferred",
+    "counted likewise in token_dispatcher/deepep.py and moe_runner/deep_gemm.py: 4 dispatch, 10 experts, 2 "
+    "combine, for 7 experts and an all-reduce",
 )
 _PASS = EngineConstant(
     90.0,
@@ -120,6 +127,7 @@ _ENGINES: dict[str, EngineConstants] = {
         cpu_cached_token_us=_WARM_TURNS,
         cpu_request_us=EngineConstant(0.0, "assumed", "not published for either engine"),
         operations_per_layer=_SGLANG_LAYER,
+        operations_per_dispatch=_SGLANG_DISPATCH,
         operations_per_pass=_PASS,
         prefill_graph_tokens=EngineConstant(
             0.0,
@@ -141,6 +149,7 @@ _ENGINES: dict[str, EngineConstants] = {
         cpu_cached_token_us=_WARM_TURNS,
         cpu_request_us=EngineConstant(0.0, "assumed", "not published for either engine"),
         operations_per_layer=_LAYER,
+        operations_per_dispatch=EngineConstant(0.0, "assumed", "not counted for vLLM"),
         operations_per_pass=replace(_PASS, kind="assumed", source=f"not counted for vLLM; {_PASS.source}"),
         prefill_graph_tokens=EngineConstant(
             512.0, "inferred", "vLLM compilation config: largest captured piecewise graph"

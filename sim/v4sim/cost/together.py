@@ -54,7 +54,10 @@ class TogetherCost:
         self._sampler_ns = NS * constants.sampler_operations.value * constants.operation_floor_us.value
         self._layers = spec.num_layers
         pass_ns = self._launch_ns * constants.operations_per_pass.value
-        layer_ns = self._launch_ns * constants.operations_per_layer.value
+        operations = constants.operations_per_layer.value
+        if self._experts.waits_for_counts:
+            operations += constants.operations_per_dispatch.value
+        layer_ns = self._launch_ns * operations
         self._model_launches_ns = pass_ns + spec.num_layers * layer_ns
         self._draft_launches_ns = pass_ns + self._draft.layers * layer_ns if self._draft.layers else 0.0
         # Prefill without graphs: the host's time for all launches, and what its waits add to the GPU's.
