@@ -77,6 +77,8 @@ oracle: $(VENV)/.base .oracle-venv/.made ## ask SGLang's and vLLM's own schedule
 	@cd tests/oracle && for part in record_v4 record_layout record_pools; do \
 	  PYTHONPATH=.:../../sim:../../traces VLLM_LOGGING_LEVEL=ERROR \
 	  ../../.oracle-venv/bin/python -W ignore -m oracle.$$part recorded || exit; done
+	@cd tests/oracle && PYTHONPATH=.:../../sim:../../traces \
+	  ../../.oracle-venv/bin/python -W ignore -m oracle.native_sglang
 	@cd tests/oracle && PYTHONPATH=. $(CURDIR)/$(BIN)/python -m oracle.report recorded
 
 clean: ## remove the venv, caches and the demo run

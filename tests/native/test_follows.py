@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -126,24 +126,25 @@ def crowd(seed: int) -> list[CallRow]:
     ]
 
 
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("drafts", [0, 2])
-def test_whims_break_no_law(driven: Driven, late: bool, drafts: int) -> None:
-    """Decodes left out, drafts cut, calls preempted, on two ranks: every call gets its tokens, once."""
-    sets = [*([] if late else SYNC), *(MTP if drafts else [])]
+def follow_whims(driven: Driven, engine: type[FakeEngine], sets: list[str], drafts: int, kind: str) -> None:
+    """On two ranks: every call gets its tokens, once, and some have lost their places."""
     retracted = 0
     for seed in range(12):
         rows = crowd(seed)
-        engines = iter(range(2))
-        result = driven(
-            rows,
-            lambda seed=seed, engines=engines: FakeEngine(
-                drafts=drafts, seats=6, whims=random.Random(f"{seed}/{next(engines)}")
-            ),
-            sets,
-            ranks=2,
-        )
+        numbers = iter(range(2))
+
+        def new(seed: int = seed, numbers: Iterator[int] = numbers) -> FakeEngine:
+            return engine(drafts=drafts, seats=6, whims=random.Random(f"{seed}/{next(numbers)}"))
+
+        result = driven(rows, new, sets, ranks=2, kind=kind)
         assert column(result, "output_tokens") == [row.output_tokens for row in rows]
         assert set(result.calls["done"]) == {"completed"}
         retracted += sum(column(result, "retractions"))
     assert retracted > 5
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("drafts", [0, 2])
+def test_whims_break_no_law(driven: Driven, late: bool, drafts: int) -> None:
+    """Decodes left out, drafts cut, calls preempted."""
+    follow_whims(driven, FakeEngine, [*([] if late else SYNC), *(MTP if drafts else [])], drafts, "vllm")

@@ -76,7 +76,7 @@ class Loop(Scheduler):  # type: ignore[misc]
         self._options = options
         self.retracted: list[str] = []
         self.aborted: list[str] = []
-        self._arrived = 0
+        self._queued = 0
         self._arguments()
         self._pools()
         self._state()
@@ -199,15 +199,13 @@ class Loop(Scheduler):  # type: ignore[misc]
     # -- requests -------------------------------------------------------------------------------
 
     def enter(self, name: str, prompt: array[int], max_new_tokens: int, priority: int) -> Req:
-        """A request reaches the queue; later ones are younger."""
+        """A request reaches the queue."""
         params = SamplingParams(max_new_tokens=max_new_tokens, temperature=0.0)
         params.normalize(None)
         request = Req(
             name, "", prompt, params, priority=priority if self.enable_priority_scheduling else None
         )
-        self._arrived += 1
-        request.time_stats.wait_queue_entry_time = float(self._arrived)
-        self.waiting_queue.append(request)
+        self._add_request_to_queue(request)
         return request
 
     def give_up(self, name: str) -> None:
@@ -217,6 +215,8 @@ class Loop(Scheduler):  # type: ignore[misc]
     def _add_request_to_queue(self, req: Req, is_retracted: bool = False) -> None:
         if is_retracted:
             self.retracted.append(req.rid)
+        self._queued += 1  # SGLang's clock of the wall, by which equal priorities are ordered
+        req.time_stats.wait_queue_entry_time = float(self._queued)
         self.waiting_queue.append(req)
 
     def send_abort_output(self, abort_req: Any, req: Req) -> None:
