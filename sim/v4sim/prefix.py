@@ -37,6 +37,8 @@ class PrefixIndex:
     def __init__(self, table: Content, page_tokens: int, lookahead_tokens: int = 0) -> None:
         self.page_tokens = page_tokens
         self.lookahead_tokens = lookahead_tokens
+        self._table = table
+        self._exact: PrefixIndex | None = None
         rows = table.n
         groups = len(table.group_names)
         self.stride = rows + groups
@@ -104,6 +106,12 @@ class PrefixIndex:
                 return min(cap, caps[other])
             cap, other = self.start(other), self.parent(other)
         return 0
+
+    def common_tokens(self, uid: int, other: int) -> int:
+        """`common` to the token. An index of its own, made where somebody asks."""
+        if self._exact is None:
+            self._exact = PrefixIndex(self._table, 1)
+        return self._exact.common(uid, other)
 
     def segments(self, uid: int, begin: int, upto: int) -> list[tuple[int, int]]:
         """(owner, end) of the spans of this content that reach into [begin, upto), first to last."""

@@ -84,6 +84,15 @@ class Scheduler(Protocol):
         ...
 
     @property
+    def computes_aborted(self) -> bool:
+        """A running call whose client hung up is computed once more; or else its memory is free at once."""
+        ...
+
+    def hashed_in_flight(self, rank: Rank, call: Call) -> int:
+        """Where it is free at once: what stays cached of a call that is in the step under way."""
+        ...
+
+    @property
     def keeps_output(self) -> bool:
         """The output of a finished call becomes a reusable prefix."""
         ...
@@ -105,7 +114,9 @@ class Scheduler(Protocol):
         """Tokens beyond the context for which a decode step holds pages."""
         ...
 
-    def after_decode(self, rank: Rank, steps: int) -> None: ...
+    def after_decode(self, rank: Rank, steps: int) -> None:
+        """The rank decoded in so many steps, and did nothing else in them."""
+        ...
 
     def after_extend(self, rank: Rank) -> None:
         """Some rank of the replica ran a prefill chunk in the step that just ended."""

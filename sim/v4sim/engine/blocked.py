@@ -27,6 +27,11 @@ class BlockedLedger:
             entry[0] += 1
         self._open = (call, reason, now_ns, epoch)
 
+    @property
+    def head(self) -> Call | None:
+        """Who was refused last and still waits."""
+        return None if self._open is None else self._open[0]
+
     def close(self, now_ns: int) -> None:
         """The head waits no longer, or for another reason: book the time until now."""
         if self._open is None:

@@ -42,6 +42,7 @@ class Call:
         "hit_host_tokens",
         "hit_storage_tokens",
         "hit_tokens",
+        "hung_up",
         "index",
         "join_order",
         "kv_end",
@@ -118,6 +119,7 @@ class Call:
         self.state = WAITING
         self.overshot = False  # computed once more after its last token
         self.foreseen = False  # the engine knew that its last step would be its last
+        self.hung_up = False  # its client waits no longer, and the engine knows
         self.replica = self.rank = -1
         self.queued_ns = self.admit_ns = self.first_token_ns = self.last_token_ns = self.emit_ns = -1
         self.waits: list[tuple[str, int]] = []

@@ -28,6 +28,10 @@ class FinishQueue:
         call.join_order = self._joins
         heapq.heappush(self._heap, (call.clock0 + call.num_steps, self._joins, call))
 
+    def bring_forward(self, call: Call) -> None:
+        """`call` finishes earlier than was said; its place among those that finish with it stays."""
+        heapq.heappush(self._heap, (call.clock0 + call.num_steps, call.join_order, call))
+
     def next_clock(self) -> int:
         """The clock of the next finish, or one that is never reached."""
         heap = self._heap

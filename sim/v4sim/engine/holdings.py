@@ -35,7 +35,7 @@ class Holdings:
         self.overhead_tokens = overhead_tokens
         self.epoch = 0
         self._keeps_windows = keeps_windows
-        self._keyless_tokens = keyless_tokens
+        self.keyless_tokens = keyless_tokens
         self.evicts_ahead = not keeps_windows
 
     def pages(self, tokens: int) -> int:
@@ -81,11 +81,10 @@ class Holdings:
         call.branch_tokens = branch if branch > tokens else 0
         return tokens // self.page_tokens * self.page_tokens
 
-    def _window_from(self, tokens: int, upto: int) -> int:
-        """Where the window begins that is left at `upto` by a call with `tokens`: a page before the last."""
+    def _window_from(self, tokens: int) -> int:
+        """Where the window begins of a call that knew `tokens`: a page before the last."""
         page = self.page_tokens
-        last = tokens - 1 if tokens - upto < page else upto - 1
-        return last // page * page - page
+        return (tokens - 1) // page * page - page
 
     def publish(self, call: Call, tokens: int) -> None:
         """Give the whole pages of the first `tokens` of `call` to the tree, but its decode window."""
@@ -93,7 +92,7 @@ class Holdings:
         if owner.marks is not None:
             self._publish_with_marks(call, tokens)
             return
-        tokens -= self._keyless_tokens
+        tokens -= self.keyless_tokens
         upto = self._published_end(call, tokens)
         window = DECODE_WINDOW_PAGES * self.page_tokens
         held_end = call.held.end if call.held is not None else 0
@@ -102,12 +101,24 @@ class Holdings:
             # What the tree gains of the window must come from what the call holds beyond its own.
             swa_from = max(held_end, upto - max(0, spare))
             if not self._keeps_windows:
-                swa_from = max(swa_from, self._window_from(tokens, upto))
+                stops_early = tokens - upto >= self.page_tokens
+                left = max(held_end, self._window_from(upto if stops_early else tokens))
+                if left < swa_from:
+                    spare += self._more_window(call, swa_from - left)
+                swa_from = max(left, upto - max(0, spare))
             call.held = owner.adopt(call.uid, call.held, upto, upto - held_end, swa_from, upto - swa_from)
             spare -= upto - swa_from
         if spare > 0:
             owner.swa.give(spare)
         call.swa_private = min(call.swa_private, window)
+
+    def _more_window(self, call: Call, tokens: int) -> int:
+        """Room for so much more of a window that stays, or for as much as is free."""
+        swa = self.owner.swa
+        taken = min(tokens, swa.free // self.page_tokens * self.page_tokens)
+        swa.take(taken)
+        call.swa_private += taken
+        return taken
 
     def _publish_with_marks(self, call: Call, tokens: int) -> None:
         """`publish` where windows stay at two places only (vLLM's retention interval of 0).
@@ -138,23 +149,17 @@ class Holdings:
             self._publish_with_marks(call, min(content_tokens, call.kv_end))
             owner.use(call.held)
         elif keep and owner.enabled:
-            upto = min(self._published_end(call, content_tokens - self._keyless_tokens), call.kv_end)
+            upto = min(self._published_end(call, content_tokens - self.keyless_tokens), call.kv_end)
             held_end = call.private_from
             if upto > held_end:
                 swa_from = max(held_end, upto - self.page_tokens)
                 if not self._keeps_windows:
                     least = upto - call.swa_private // self.page_tokens * self.page_tokens
-                    window = (
-                        held_end
-                        if call.num_steps == 0
-                        else self._window_from(content_tokens - unseen_tokens, upto)
-                    )
-                    swa_from = max(held_end, least, window)
+                    swa_from = max(held_end, least)
+                    if call.num_steps:
+                        swa_from = max(swa_from, self._window_from(content_tokens - unseen_tokens))
                 else:
-                    older = min(swa_from - held_end, owner.swa.free // self.page_tokens * self.page_tokens)
-                    owner.swa.take(older)
-                    call.swa_private += older
-                    swa_from -= older
+                    swa_from -= self._more_window(call, swa_from - held_end)
                 call.held = owner.adopt(call.uid, call.held, upto, upto - held_end, swa_from, upto - swa_from)
                 call.swa_private -= upto - swa_from
             owner.use(call.held)

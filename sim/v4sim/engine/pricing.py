@@ -52,6 +52,15 @@ class Block:
     contexts: NDArray[np.int64] | None = None
     run_parts_ns: list[list[int]] | None = None
 
+    def forget_rows(self, rows: list[int]) -> None:
+        """Priced as an array and cut down to one step: from now on as if that had been priced alone."""
+        if self.steps == 1 and self.parts_ns is not None:
+            if self.first_parts_ns is None:
+                self.first_parts_ns = [int(part) for part in self.parts_ns[:, 0]]
+                self.work = [(count, 0) for count in rows]
+            self.ends_ns = [int(self.ends_ns[0])]
+            self.parts_ns = self.durations_ns = self.contexts = None
+
 
 class Pricer:
     """Prices for one replica. Reads the group, changes nothing."""
@@ -77,7 +86,7 @@ class Pricer:
     ) -> Block:
         """The block that starts now. `decodes` says which ranks decode, `chunks` what they prefill."""
         if self._stepwise:
-            return self._single(now, chunks, decodes, token)
+            return self.alone(now, chunks, decodes, token)
         if one_step:
             steps = self._chunks_ahead(visible_ns, chunks, decodes)
             if steps:
@@ -88,7 +97,7 @@ class Pricer:
                 block = self._run(now, steps, chunks, decodes, token)
                 if block is not None:
                     return block
-        return self._single(now, chunks, decodes, token)
+        return self.alone(now, chunks, decodes, token)
 
     def _run(
         self, now: int, steps: int, chunks: list[list[Chunk]], decodes: list[bool], token: int
@@ -215,7 +224,8 @@ class Pricer:
             steps = max(1, min(steps, int(np.searchsorted(needed, room, side="right"))))
         return steps
 
-    def _single(self, now: int, chunks: list[list[Chunk]], decodes: list[bool], token: int) -> Block:
+    def alone(self, now: int, chunks: list[list[Chunk]], decodes: list[bool], token: int) -> Block:
+        """One step."""
         any_decode = True in decodes
         loads, work = self._loads(chunks, decodes, self._group.batch.now() if any_decode else None)
         kind = "decode" if not any(chunks) else "mixed" if any_decode else "prefill"

@@ -219,9 +219,12 @@ class Rank(Holdings):
             )
         )
 
-    def leave_decode(self, call: Call, lookahead_tokens: int) -> None:
-        """`call` no longer decodes; its pages stay with it, sized as in its last step."""
-        executed = min(self.clock - call.clock0, call.num_steps)
+    def leave_decode(self, call: Call, lookahead_tokens: int, *, in_step: bool = False) -> None:
+        """`call` no longer decodes; its pages stay with it, sized as in its last step.
+
+        With `in_step` that is one which has taken its pages, but is not over.
+        """
+        executed = min(self.clock - call.clock0 + in_step, call.num_steps)
         if executed > 0:
             # Without a step since joining, what it holds is what its prefill allocated.
             last = call.held_context(call.clock0 + executed - 1, self.in_flight_tokens, self.settled)
@@ -263,22 +266,41 @@ class Rank(Holdings):
         call.state = FINISHED
         self.aborted.append(call)
 
+    def hang_up(self, call: Call, lookahead_tokens: int, content_tokens: int, *, keep: bool) -> None:
+        """Take the memory of a running call whose client is gone, be it that a step with it is under way."""
+        self._take_out(call, lookahead_tokens, keep, content_tokens, in_step=True)
+        call.outcome, call.state = "aborted", FINISHED
+
+    def leave_queue(self, call: Call, now_ns: int) -> None:
+        """`call` waits no longer: its client is gone."""
+        if self.waiting[0] is call:
+            self.blocked.close(now_ns)
+        self.waiting.remove(call)
+        call.outcome, call.state = "aborted", FINISHED
+        self.epoch += 1
+
     def _take_out(
-        self, call: Call, lookahead_tokens: int, keep: bool, content_tokens: int | None = None
+        self,
+        call: Call,
+        lookahead_tokens: int,
+        keep: bool,
+        content_tokens: int | None = None,
+        *,
+        in_step: bool = False,
     ) -> None:
         if call.join_order > 0:
             content = call.context_at(self.clock)
-            self._stop_decode(call, lookahead_tokens)
+            self._stop_decode(call, lookahead_tokens, in_step=in_step)
         else:
             self.prefilling.remove(call)
             content = call.prefilled
         self.release(call, content if content_tokens is None else content_tokens, keep)
         call.prefilled = call.replay_tokens = 0
 
-    def _stop_decode(self, call: Call, lookahead_tokens: int) -> None:
+    def _stop_decode(self, call: Call, lookahead_tokens: int, *, in_step: bool = False) -> None:
         """`call` decodes no more for now; whoever takes it up again starts after what it has yielded."""
         self.decoding.remove(call)
-        self.leave_decode(call, lookahead_tokens)
+        self.leave_decode(call, lookahead_tokens, in_step=in_step)
         if self.clock > call.clock0:
             call.emit_ns = self.last_decode_ns  # its latest token; the next comes after a prefill
         if call in self.fresh:
@@ -289,8 +311,11 @@ class Rank(Holdings):
         call.join_order = 0
 
     def drop_head(self, outcome: str, now_ns: int) -> Call:
-        """Give up on the call at the head of the queue."""
-        call = self.waiting.popleft()
+        """Give up on the call that was refused: the head of the queue, which priorities may put elsewhere."""
+        call = self.blocked.head
+        if call is None or call not in self.waiting:
+            call = self.waiting[0]
+        self.waiting.remove(call)
         self.blocked.close(now_ns)
         call.outcome = outcome
         call.state = FINISHED

@@ -19,16 +19,17 @@ import simpy
 
 from v4sim.clock import call_at, decide, step_end
 from v4sim.cost.base import StepCost
-from v4sim.engine.ahead import evict_for_decode
 from v4sim.engine.base import Chunk, Scheduler
 from v4sim.engine.call import FINISHED, Call
 from v4sim.engine.delayer import PrefillDelayer
 from v4sim.engine.group import Group
-from v4sim.engine.late import grow_spent, spent, spent_growth
+from v4sim.engine.hang_ups import HangUps
+from v4sim.engine.late import spent
 from v4sim.engine.pricing import Block, Pricer
 from v4sim.engine.probe import Probe
 from v4sim.engine.rank import Rank
 from v4sim.engine.results import Results
+from v4sim.engine.room import DecodeRoom
 from v4sim.speculation import SpecPolicy
 from v4sim.walks import Walks
 
@@ -68,6 +69,8 @@ class Replica:
         # A delayer counts passes, so with one every step is decided by itself.
         self._pricer = Pricer(env, self.group, cost, stepwise=stepwise, prefill_runs=delayer is None)
         self._results = Results(self, self.group, on_done)
+        self._room = DecodeRoom(self.group, self._results)
+        self._hang_ups = HangUps(self.group, self._results)
         self._block: Block | None = None
         self._token = 0
         self._deciding = False
@@ -91,6 +94,43 @@ class Replica:
             self._decide_at(now)
         elif not waited_for or call.priority or self.scheduler.reorders:
             self._cut(self._block, now)
+
+    def hang_up(self, call: Call) -> None:
+        """The client of `call`, which was submitted here, hangs up now; the engine hears of it in time."""
+        now = int(self.env.now)
+        self._hang_ups.note(call, now)
+        block = self._block
+        if block is None:
+            self._hang_ups.hear(now, now)
+            self._decide_at(now)
+        elif block.steps > 1:
+            self._stand_alone(block, now)
+
+    def _stand_alone(self, block: Block, now: int) -> None:
+        """The step of `block` that is under way ends it; alone, where somebody leaves before its results."""
+        step = int(np.searchsorted(block.ends_ns[: block.steps], now, side="left"))
+        self._token += 1
+        if step == 0 or (self.scheduler.late_results and now > block.start_ns):
+            block.steps, block.token = step + 1, self._token
+            self._end_at(block)
+            return
+        start, chunks = int(block.ends_ns[step - 1]), block.chunks
+        block.steps = step
+        self._apply(block, start)
+        if block.run_parts_ns is None:
+            self._room.make(self.ranks, start)
+        else:
+            chunks = [
+                [chunk._replace(past_tokens=chunk.past_tokens + step * chunk.new_tokens) for chunk in planned]
+                for planned in chunks
+            ]
+            for rank in self.ranks:
+                for chunk in chunks[rank.index]:
+                    rank.try_extend(chunk.call, chunk.new_tokens)
+                    rank.allocate(chunk.new_tokens, 1)
+        self.group.refresh()
+        self._block = self._pricer.alone(start, chunks, block.decodes, self._token)
+        self._end_at(self._block)
 
     def _cut(self, block: Block, now_ns: int) -> None:
         """End the running block at the boundary where the scheduler would see an arrival at `now_ns`."""
@@ -122,15 +162,15 @@ class Replica:
         visible = self._last_start_ns
         if self._block is None or not self.scheduler.late_results:
             visible = now
+        if self._hang_ups.pending and self._block is None:
+            self._hang_ups.hear(now, now)
         chunks, decodes, prefills = self._plan(now, visible)
         published = self._publish()
         if not prefills and True not in decodes:
             # Nothing to run: the loop spins, processes what is left, sees what has arrived, and a delayer
             # gives in.
             visible = now
-            self._results.free_leaving(now)
-            for rank in self.ranks:
-                rank.settle()
+            self._spin(now)
             spins = 2 if self.scheduler.late_results and self._block is not None else 1
             while spins and not prefills and True not in decodes:
                 spins -= 1
@@ -154,13 +194,27 @@ class Replica:
         one_step = prefills or (
             (published or self._delayer is not None) and any(rank.waiting for rank in self.ranks)
         )
-        self._block = self._pricer.price(now, visible, chunks, decodes, one_step, self._token)
+        if self._hang_ups.pending:
+            self._block = self._pricer.alone(now, chunks, decodes, self._token)
+        else:
+            self._block = self._pricer.price(now, visible, chunks, decodes, one_step, self._token)
         self._end_at(self._block)
         if self._block.steps > 1 and self._block.first_parts_ns is not None:
             # Calls leave after the first step; the block goes on without them.
             first_end = int(self._block.ends_ns[0])
             free = self._results.free_leaving
             call_at(self.env, first_end, step_end(self.number), lambda: free(first_end))
+
+    def _spin(self, now: int) -> None:
+        """The results that were left are processed."""
+        hang_ups = self._hang_ups
+        if hang_ups.pending and not self.scheduler.computes_aborted:
+            hang_ups.hear(now, now)
+        self._results.free_leaving(now)
+        if hang_ups.pending:
+            hang_ups.hear(now, now)
+        for rank in self.ranks:
+            rank.settle()
 
     def _publish(self) -> bool:
         """Process what the last step's prefills left behind; with overlap that is after the choice."""
@@ -174,11 +228,30 @@ class Replica:
         if block is None or token != block.token:
             return  # the block was cut: its earlier end has been scheduled
         now = int(self.env.now)
+        if self._hang_ups.pending:
+            self._apply_with_hang_ups(block, now)
+        else:
+            self._apply(block, now)
+        self._decide_at(now)
+
+    def _apply(self, block: Block, now: int) -> None:
+        """`block` has ended, or so many steps of it as it has left."""
         self._results.apply(block, now)
         steps = block.steps
         self._steps += steps
         self._last_start_ns = block.start_ns if steps == 1 else int(block.ends_ns[steps - 2])
-        self._decide_at(now)
+
+    def _apply_with_hang_ups(self, block: Block, now: int) -> None:
+        """What the engine hears of before these results, with late results when the last step began."""
+        steps = block.steps
+        block.forget_rows(self.group.batch.rows)
+        if self.scheduler.late_results:
+            self._hang_ups.hear(block.start_ns if steps == 1 else int(block.ends_ns[steps - 2]), now, block)
+            self._apply(block, now)
+        else:
+            self._hang_ups.hear(now, now, block, computed=self.scheduler.computes_aborted)
+            self._apply(block, now)
+            self._hang_ups.hear(now, now)
 
     # -- planning -------------------------------------------------------------------------------
 
@@ -191,7 +264,7 @@ class Replica:
                 rank.settle()
             rank.step, rank.awake_since = self._steps, self._awake_since
         if scheduler.mixes and scheduler.decodes_first:
-            self._make_room(ranks, now)
+            self._room.make(ranks, now)
         chunks = []
         prefills = False
         self._denied = self._delayer is not None and self._delayer.denies(ranks, visible)
@@ -200,7 +273,7 @@ class Replica:
             if rank.prefilling or ((rank.waiting or scheduler.plans_always) and not self._denied):
                 planned = scheduler.plan(rank, now, visible)
                 if rank.admitted:
-                    self._tell_admitted(rank, now)
+                    self._results.tell_admitted(rank, now)
                 if rank.walked:
                     self.group.settle(rank)
                 if planned:
@@ -210,66 +283,17 @@ class Replica:
             chunks.append(planned)
         if scheduler.mixes:
             if not scheduler.decodes_first:
-                self._make_room(ranks, now)
+                self._room.make(ranks, now)
             decodes = [not rank.held_back and bool(rank.decoding or spent(rank)) for rank in ranks]
             return chunks, decodes, prefills
         if prefills and self._spec_blocks_mixed:
             return chunks, [False] * len(ranks), True
-        self._make_room([r for r, planned in zip(ranks, chunks, strict=True) if not planned], now)
+        self._room.make([r for r, planned in zip(ranks, chunks, strict=True) if not planned], now)
         decodes = [
             not planned and not rank.held_back and bool(rank.decoding or spent(rank))
             for rank, planned in zip(ranks, chunks, strict=True)
         ]
         return chunks, decodes, prefills
-
-    def _tell_admitted(self, rank: Rank, now: int) -> None:
-        for call in rank.admitted:
-            for probe in self.probes:
-                probe.on_admit(rank, call, now)
-        rank.admitted.clear()
-
-    def _make_room(self, ranks: Sequence[Rank], now: int) -> None:
-        """Pages for the next decode step of these ranks, retracting where need be."""
-        group = self.group
-        if not self.ranks[0].keeps_pools:
-            for rank in ranks:
-                self.scheduler.make_decode_room(rank, 0)
-                if rank.walked:
-                    group.settle(rank)
-                self._report_aborted(rank, now)
-            return
-        group.refresh()
-        page = group.page_tokens
-        needs = [0] * len(self.ranks)
-        if group.batch.calls:
-            needs = group.batch.per_rank_sum(group.pages_of(group.held(group.batch.now()))).tolist()
-        for rank in ranks:
-            rank.held_back = False
-            needed = needs[rank.index] * page
-            once_more = spent_growth(rank, group.lookahead) if rank.leaving else 0
-            while needed + once_more > rank.decode_alloc and self.scheduler.make_decode_room(
-                rank, needed + once_more
-            ):
-                group.settle(rank)
-                once_more = spent_growth(rank, group.lookahead) if rank.leaving else 0
-                self._report_aborted(rank, now)
-                needed = sum(
-                    rank.pages(call.held_context(rank.clock, group.in_flight, rank.settled) + group.lookahead)
-                    for call in rank.decoding
-                )
-            if rank.held_back:
-                continue
-            if rank.evicts_ahead:
-                evict_for_decode(rank, needed, group.lookahead)
-            if needed > rank.decode_alloc:
-                rank.set_decode_alloc(needed)
-            if rank.leaving:
-                grow_spent(rank, group.lookahead)
-
-    def _report_aborted(self, rank: Rank, now: int) -> None:
-        for call in rank.aborted:
-            self._results.report(rank, call, now)
-        rank.aborted.clear()
 
     def _give_up_on_heads(self, now: int) -> None:
         """Nothing runs and nothing may enter: whoever waits at the head can never be served."""

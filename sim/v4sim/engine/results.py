@@ -27,6 +27,11 @@ _NOTHING: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 _ONE_TOKEN: NDArray[np.int64] = np.array([[0, 1]], dtype=np.int64)
 
 
+def _newest_first(call: Call) -> tuple[int, int]:
+    """Where SGLang mixes, a prefill stands before the calls that decode beside it, and stays there."""
+    return -call.clock0, call.join_order
+
+
 class Results:
     """Applies ended blocks of one replica. `on_done` hears of every call that is over."""
 
@@ -62,7 +67,7 @@ class Results:
         if tokens:
             self._prefilled(block, now, weight)
         for rank, decodes in zip(group.ranks, block.decodes, strict=True):
-            if decodes and rank not in active:
+            if decodes and rank not in active and not block.chunks[rank.index]:
                 group.scheduler.after_decode(rank, 1)  # calls that had ended, and nobody else
 
     def free_leaving(self, now: int) -> None:
@@ -95,7 +100,8 @@ class Results:
             rank.clock += steps
             rank.last_decode_ns = now
             rank.share_ns += share
-            group.scheduler.after_decode(rank, steps)
+            if not block.chunks[rank.index]:
+                group.scheduler.after_decode(rank, steps)
         if block.parts_ns is not None:
             alone = 0 if block.first_parts_ns is None else 1
             if steps > alone:
@@ -114,7 +120,10 @@ class Results:
                 batch.emit_ns[batch.row_slice(rank.index)] = now
         for rank in active:
             if rank.steps_to_next_finish() <= 0:
-                for call in rank.take_finished():
+                done = rank.take_finished()
+                if group.scheduler.mixes and rank.evicts_ahead:
+                    done.sort(key=_newest_first)
+                for call in done:
                     rank.leave_decode(call, group.lookahead)
                     call.verify_steps += rank.clock - call.clock0
                     rank.walked.append((call, rank.clock))
@@ -180,7 +189,11 @@ class Results:
         assert block.run_parts_ns is not None
         assert block.work is not None
         ranks = self._group.ranks
-        running = [(rank, planned[0]) for rank, planned in zip(ranks, block.chunks, strict=True) if planned]
+        running = [
+            (rank, planned[0])
+            for rank, planned in zip(ranks, block.chunks, strict=True)
+            if planned and planned[0].call in rank.prefilling
+        ]
         weight = sum([chunk.new_tokens for _, chunk in running])
         start_ns = block.start_ns
         for step in range(block.steps):
@@ -209,7 +222,8 @@ class Results:
             for probe in self._replica.probes:
                 probe.on_tokens([now], gap, _NOTHING, _ONE_TOKEN, self._group.width)
         call.generated += 1
-        if call.generated >= call.output_tokens:
+        if call.generated >= call.output_tokens or call.hung_up:
+            call.output_tokens = call.generated
             rank.prefilling.remove(call)
             self._finish(rank, call, now)
         else:
@@ -220,7 +234,7 @@ class Results:
     def _finish(self, rank: Rank, call: Call, now: int) -> None:
         """The last token is out; the engine learns of it now or one step later."""
         call.last_token_ns = now
-        call.outcome = "completed"
+        call.outcome = "aborted" if call.hung_up else "completed"
         call.state = FINISHED
         self._group.mark_stale()
         self.report(rank, call, now)
@@ -242,21 +256,37 @@ class Results:
         content = call.prompt_tokens + call.output_tokens - 1
         if call.overshot and not call.foreseen and scheduler.keeps_last_token:
             content += 1
-        unseen = content - call.prompt_tokens - self._known_at_last_choice(call)
+        unseen = content - call.prompt_tokens - self._known_at_last_choice(rank, call)
         rank.release(call, content, keep=scheduler.keeps_output, unseen_tokens=unseen)
         self._tell_released(rank, call, now)
 
-    def _known_at_last_choice(self, call: Call) -> int:
-        """Output tokens that the engine knew of when it last chose a step for this call."""
-        if not call.num_steps:
-            return 0
-        if not (self._group.scheduler.late_results and call.foreseen):
-            return int(call.starts[-1])
-        return int(call.starts[-2]) if call.num_steps > 1 else int(call.starts[-1]) - 1
+    def _known_at_last_choice(self, rank: Rank, call: Call) -> int:
+        """Output tokens that the engine knew of when it last dropped what had left this call's window.
+
+        SGLang does so where it chooses a decode step, but for the first one after a prefill.
+        """
+        chosen = call.num_steps + (call.overshot and not call.foreseen)
+        if chosen < 2:
+            return call.generated - 1 - rank.keyless_tokens if call.num_steps else 0
+        late = self._group.scheduler.late_results and call.clock0 + chosen - 1 not in rank.settled
+        before = chosen - 2 if late else chosen - 1
+        return int(call.starts[before]) if before < call.num_steps else call.output_tokens
 
     def _tell_released(self, rank: Rank, call: Call, now: int) -> None:
         for probe in self._replica.probes:
             probe.on_release(rank, call, now)
+
+    def tell_admitted(self, rank: Rank, now: int) -> None:
+        for call in rank.admitted:
+            for probe in self._replica.probes:
+                probe.on_admit(rank, call, now)
+        rank.admitted.clear()
+
+    def report_aborted(self, rank: Rank, now: int) -> None:
+        """Calls that were given up for want of memory."""
+        for call in rank.aborted:
+            self.report(rank, call, now)
+        rank.aborted.clear()
 
     def report(self, rank: Rank, call: Call, now: int) -> None:
         """Tell observers and the world that a call is over, whatever its outcome."""

@@ -53,6 +53,7 @@ class SGLangRules:
     late_results: bool = True
     keeps_output: bool = True
     foresees_limits: bool = True
+    computes_aborted: bool = True
     hash_lookahead_tokens: int = 0  # EAGLE's keys are bigrams: the last token of a prompt has none
 
     @property
@@ -287,6 +288,9 @@ class SGLangRules:
 
     def _generated(self, rank: Rank, call: Call) -> int:
         return known_tokens(rank, call, late=self.late_results)
+
+    def hashed_in_flight(self, rank: Rank, call: Call) -> int:
+        raise NotImplementedError("SGLang computes a call whose client hung up once more")
 
     def quiet_steps(self, rank: Rank) -> int:
         return self.memory(rank).quiet_steps

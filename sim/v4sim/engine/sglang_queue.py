@@ -3,7 +3,7 @@
 After SGLang 0.5.23 (`schedule_policy.py`): first come first served, with priorities, or the longest cached
 prefix first, where a cold call waits for an earlier one that computes the same beginning. Every 32nd pass
 with a queue uses what the first calls of it have cached, so that it is evicted last. Left out: the other
-policies. A common beginning is known in whole pages only.
+policies.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WaitingQueue:
 
     def put_in_order(self, rank: Rank, queue: list[Call], visible_ns: int) -> None:
         """Sort the visible calls; a policy that reorders leaves the rank's queue as it is then."""
-        if self.policy == "fcfs":
+        if self.policy == "fcfs" or not rank.owner.enabled:
             if any(call.priority for call in queue):
                 queue.sort(key=lambda call: -call.priority)
             if self.passes % REFRESH_PASSES == 0:
@@ -50,7 +50,7 @@ class WaitingQueue:
                     self._use_prefix(rank, call)
             self.passes += 1
             return
-        if len(queue) <= QUEUE_LIMIT and rank.owner.enabled:
+        if len(queue) <= QUEUE_LIMIT:
             self._longest_match_first(rank, queue)
         rank.waiting = deque([*queue, *[call for call in rank.waiting if call.queued_ns > visible_ns]])
 
@@ -74,5 +74,5 @@ class WaitingQueue:
 
 
 def _share(rank: Rank, call: Call, other: Call) -> bool:
-    common = rank.owner.tree.prefixes.common(call.uid, other.uid)
+    common = rank.owner.tree.prefixes.common_tokens(call.uid, other.uid)
     return min(common, call.prefill_target, other.prefill_target) >= SHARED_TOKENS

@@ -54,6 +54,7 @@ class VLLMRules:
     plans_always: bool = False
     keeps_output: bool = True
     foresees_limits: bool = True
+    computes_aborted: bool = False
     keeps_last_token: bool = False
 
     @property
@@ -251,6 +252,21 @@ class VLLMRules:
             return call.context_at(rank.clock)
         if rank.clock > call.clock0:
             return call.context_at(rank.clock - 1)
+        return call.context_at(rank.clock) - self.hash_lookahead_tokens
+
+    def hashed_in_flight(self, rank: Rank, call: Call) -> int:
+        """Blocks are hashed where a step is planned, as far as their tokens, and the next, are known."""
+        if call.state == FINISHED:
+            if call.generated >= call.output_tokens:
+                return call.prefilled - self.hash_lookahead_tokens
+            known = call.context_at(call.clock0 + call.num_steps - 1)
+            return known + (0 if call.foreseen else 1 - self.hash_lookahead_tokens)
+        if call.join_order == 0:
+            return call.prefilled
+        if not self.late_results:
+            return call.context_at(rank.clock) + 1 - self.hash_lookahead_tokens
+        if rank.clock > call.clock0:
+            return call.context_at(rank.clock - 1) + 1 - self.hash_lookahead_tokens
         return call.context_at(rank.clock) - self.hash_lookahead_tokens
 
     @property

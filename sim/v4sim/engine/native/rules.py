@@ -39,7 +39,11 @@ class NativeRules:
     foresees_limits: bool = False  # the engine shows it by leaving an ended call out of a step
     keeps_last_token: bool = False
     publishes_late: bool = False
+    computes_aborted: bool = False
     in_flight_tokens: int | None = None  # pages are the engine's own affair
+
+    def hashed_in_flight(self, rank: Rank, call: Call) -> int:
+        raise NotImplementedError("an engine's own scheduler is not told of clients that hang up")
 
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
         assert isinstance(rank, NativeRank)
