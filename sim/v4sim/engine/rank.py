@@ -9,8 +9,10 @@ stands still.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 from v4sim.cache.legal import Hit
@@ -232,6 +234,18 @@ class Rank(Holdings):
         call.kv_peak_tokens = max(call.kv_peak_tokens, call.kv_end)
         call.share_ns += self.share_ns - call.share0_ns
         self.decode_alloc -= call.kv_end
+
+    def pause(self, call: Call, lookahead_tokens: int) -> None:
+        """`call` is left out of a decode step: it goes on like a prompt, by its newest token.
+
+        That is a verify step too, be it that it yields no draft.
+        """
+        self._stop_decode(call, lookahead_tokens)
+        call.prefilled = call.prefill_target - 1
+        call.recomputed_tokens += 1
+        call.verify_steps += 1
+        insort(self.prefilling, call, key=attrgetter("admission"))
+        self.epoch += 1
 
     def retract(
         self,

@@ -18,8 +18,10 @@ from v4sim.cache.legal import Hit
 from v4sim.engine.base import ENDLESS, Chunk
 from v4sim.engine.cadence import PrefillCadence
 from v4sim.engine.call import FINISHED, Call
+from v4sim.engine.hashed import hashed_in_flight, hashed_tokens
 from v4sim.engine.late import spent
 from v4sim.engine.rank import Rank
+from v4sim.engine.verify_cut import Windows
 
 
 @dataclass(slots=True)
@@ -30,6 +32,7 @@ class Memory:
     doubtful: bool = False  # the head was refused, but losing part of its prefix could let it in
     quiet_steps: int = ENDLESS
     cadence: PrefillCadence | None = None
+    windows: Windows | None = None  # where not all may fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,15 @@ class VLLMRules:
     decodes_first: bool = True
     late_results: bool = True
     reorders: bool = False
-    plans_always: bool = False
     keeps_output: bool = True
     foresees_limits: bool = True
     computes_aborted: bool = False
     keeps_last_token: bool = False
+
+    @property
+    def plans_always(self) -> bool:
+        """A step of decodes alone may be too wide for the budget."""
+        return self.max_batched_tokens < self.max_num_seqs * (1 + self.draft_tokens)
 
     @property
     def publishes_late(self) -> bool:
@@ -66,7 +73,10 @@ class VLLMRules:
         if rank.memory is None:
             interval = self.prefill_interval
             rank.memory = Memory(
-                cadence=PrefillCadence(interval, self.shares_cadence) if interval > 1 else None
+                cadence=PrefillCadence(interval, self.shares_cadence) if interval > 1 else None,
+                windows=Windows(1 + self.draft_tokens)
+                if self.plans_always or self.long_prefill_token_threshold
+                else None,
             )
         memory: Memory = rank.memory
         return memory
@@ -74,7 +84,7 @@ class VLLMRules:
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
         memory = self.memory(rank)
         chunks: list[Chunk] = []
-        if rank.waiting or rank.prefilling:
+        if rank.waiting or rank.prefilling or self.plans_always:
             chunks = self._fill(rank, memory, now_ns, visible_ns)
         # Free blocks only shrink while nobody leaves, so a head that must fit whole stays blocked. One that
         # needs room for its first chunk alone may get in when its prefix is evicted under it.
@@ -86,20 +96,25 @@ class VLLMRules:
 
     def _fill(self, rank: Rank, memory: Memory, now_ns: int, visible_ns: int) -> list[Chunk]:
         rows = len(rank.decoding) + (len(spent(rank)) if rank.leaving else 0)
+        most, windows = self._longest_chunk(rank, visible_ns), memory.windows
         budget = self.max_batched_tokens - rows * (1 + self.draft_tokens)
-        most = self._longest_chunk(rank, visible_ns)
+        if windows is not None:
+            budget = windows.fit(rank, self.max_batched_tokens, most, self.decode_alloc_tokens(1))
         chunks: list[Chunk] = []
+        verifying: list[Call] = []
         cadence = memory.cadence
         if cadence is not None:
             cadence.begin(rank, preempted=memory.preempted_step == rank.step)
         held_back = cadence is not None and cadence.holds_back
-        for call in [] if held_back else list(rank.prefilling):
+        for call in self._going_on(rank, windows, held_back):
             if call not in rank.prefilling:
                 break  # an older one has preempted it
             take = min(call.prefill_left, most, budget)
             if take <= 0:
                 break
-            while not rank.try_extend(call, take, lookahead=self.draft_tokens):
+            drafts = windows.drafts(call, budget - take) if windows is not None else 0
+            ahead = windows.paused.get(call.index, 0) if windows is not None and self.late_results else 0
+            while not rank.try_extend(call, take, lookahead=self.draft_tokens + drafts + ahead):
                 victim = self._last(rank)
                 self._preempt(rank, victim)
                 rank.trim_decode_alloc(self.decode_alloc_tokens(1))
@@ -108,10 +123,12 @@ class VLLMRules:
                     break
             if call not in rank.prefilling:
                 break
-            chunks.append(self._chunk(call, take))
+            chunks.append(self._chunk(call, take, drafts))
             self._publish(rank, call, take)
-            budget -= take
-        continued = len(chunks)
+            budget -= take + drafts
+            if windows is not None and windows.goes_on(call, drafts):
+                verifying.append(call)
+        continued = sum([chunk.call not in verifying for chunk in chunks])
         if rank.waiting and memory.preempted_step != rank.step:
             self._admit(rank, chunks, rows, budget, most, now_ns, visible_ns)
         if cadence is not None:
@@ -122,6 +139,12 @@ class VLLMRules:
                 preempted=memory.preempted_step == rank.step,
             )
         return chunks
+
+    def _going_on(self, rank: Rank, windows: Windows | None, held_back: bool) -> list[Call]:
+        """Calls that prefill, and paused decodes, which no cadence holds back."""
+        if not held_back:
+            return list(rank.prefilling)
+        return [call for call in rank.prefilling if windows is not None and call.index in windows.paused]
 
     def _publish(self, rank: Rank, call: Call, take: int) -> None:
         """Blocks can be hit from the moment at which the step that computes them is planned."""
@@ -135,8 +158,9 @@ class VLLMRules:
         seen = sum(1 for call in rank.waiting if call.queued_ns <= visible_ns)
         return self.long_prefill_token_threshold if rank.num_running + seen > 1 else ENDLESS
 
-    def _chunk(self, call: Call, take: int) -> Chunk:
-        return Chunk(call, take, call.prefilled - call.replay_tokens, take == call.prefill_left)
+    def _chunk(self, call: Call, take: int, drafts: int) -> Chunk:
+        call.padded = drafts > 0
+        return Chunk(call, take, call.prefilled - call.replay_tokens, take == call.prefill_left, drafts)
 
     def _admit(
         self,
@@ -229,6 +253,8 @@ class VLLMRules:
 
     def _preempt(self, rank: Rank, victim: Call) -> None:
         self.memory(rank).preempted_step = rank.step
+        if (windows := self.memory(rank).windows) is not None:
+            windows.paused.pop(victim.index, None)
         if victim.state == FINISHED:
             rank.drop(victim, self._hashed_tokens(rank, victim))
             return
@@ -241,33 +267,10 @@ class VLLMRules:
         )
 
     def _hashed_tokens(self, rank: Rank, call: Call) -> int:
-        """What stays of a call that is preempted: tokens of the step in flight have no ids yet."""
-        if call.state == FINISHED:
-            if call.generated < call.output_tokens:
-                return call.context_at(call.clock0 + call.num_steps - 1)
-            return call.prefilled - self.hash_lookahead_tokens
-        if call.join_order == 0:
-            return call.prefilled
-        if not self.late_results:
-            return call.context_at(rank.clock)
-        if rank.clock > call.clock0:
-            return call.context_at(rank.clock - 1)
-        return call.context_at(rank.clock) - self.hash_lookahead_tokens
+        return hashed_tokens(rank, call, self.hash_lookahead_tokens, late=self.late_results)
 
     def hashed_in_flight(self, rank: Rank, call: Call) -> int:
-        """Blocks are hashed where a step is planned, as far as their tokens, and the next, are known."""
-        if call.state == FINISHED:
-            if call.generated >= call.output_tokens:
-                return call.prefilled - self.hash_lookahead_tokens
-            known = call.context_at(call.clock0 + call.num_steps - 1)
-            return known + (0 if call.foreseen else 1 - self.hash_lookahead_tokens)
-        if call.join_order == 0:
-            return call.prefilled
-        if not self.late_results:
-            return call.context_at(rank.clock) + 1 - self.hash_lookahead_tokens
-        if rank.clock > call.clock0:
-            return call.context_at(rank.clock - 1) + 1 - self.hash_lookahead_tokens
-        return call.context_at(rank.clock) - self.hash_lookahead_tokens
+        return hashed_in_flight(rank, call, self.hash_lookahead_tokens, late=self.late_results)
 
     @property
     def in_flight_tokens(self) -> int | None:

@@ -103,18 +103,6 @@ class NativeRank(Rank):
         """The engine computes the next `tokens` of a call that prefills."""
         call.kv_end = self.pages(call.prefilled + tokens)
 
-    def pause(self, call: Call, lookahead_tokens: int) -> None:
-        """The engine leaves a decoding call out of a step: it goes on like a prompt, by its newest token.
-
-        That is a verify step too, be it that it yields no draft.
-        """
-        self._stop_decode(call, lookahead_tokens)
-        call.prefilled = call.prefill_target - 1
-        call.recomputed_tokens += 1
-        call.verify_steps += 1
-        self.prefilling.append(call)
-        self.epoch += 1
-
     def show_pools(self) -> None:
         """Bring the pools to what the engine holds."""
         _set(self.owner.kv, self.engine.used_tokens)
