@@ -20,7 +20,6 @@ from collections import deque
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.environ import envs
 from sglang.srt.managers import schedule_policy
@@ -43,16 +42,11 @@ from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 if TYPE_CHECKING:
     from v4sim.engine.native.sglang_engine import Options
 
+torch: Any = allocation.torch  # what SGLang brings along; the simulator asks for none
 
-def _write_rows(
-    rows: torch.Tensor,
-    table: torch.Tensor,
-    begin: torch.Tensor,
-    end: torch.Tensor,
-    locs: torch.Tensor,
-    _: int,
-) -> None:
-    """What a kernel does on a GPU: the new places of each call into its row."""
+
+def _write_rows(rows: Any, table: Any, begin: Any, end: Any, locs: Any, _: int) -> None:
+    """What a kernel does on a GPU, with tensors: the new places of each call into its row."""
     done = 0
     for row, start, stop in zip(rows.tolist(), begin.tolist(), end.tolist(), strict=True):
         table[row, start:stop] = locs[done : done + stop - start].to(table.dtype)
