@@ -20,13 +20,14 @@ before any replica decides.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final
 
 import simpy
 
-NS_PER_S = 1_000_000_000
+NS_PER_S: Final = 1_000_000_000
 NORMAL = 1
-_STEP_END = 2
-_DECIDE = 1 << 20
+_STEP_END: Final = 2
+_DECIDE: Final = 1 << 20
 
 
 def step_end(replica: int) -> int:
@@ -50,8 +51,15 @@ def to_s(nanoseconds: int) -> float:
 
 def call_at(env: simpy.Environment, at_ns: int, priority: int, action: Callable[[], None]) -> None:
     """Run `action` at simulated time `at_ns` (not before now) with the given priority."""
-    event = simpy.Event(env)
-    event._ok = True
-    event._value = None
-    event.callbacks.append(lambda _event: action())
-    env.schedule(event, priority, at_ns - int(env.now))  # type: ignore[arg-type]  # simpy names two priorities and orders by any integer
+    # simpy names two priorities and orders by any integer, and of an event it reads what `_Moment` has.
+    env.schedule(_Moment(action), priority, at_ns - int(env.now))  # type: ignore[arg-type]
+
+
+class _Moment:
+    """An event that has happened already, and that `action` alone waits for; simpy's own would do more."""
+
+    __slots__ = ("_ok", "callbacks")
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._ok = True
+        self.callbacks: list[Callable[[Any], None]] | None = [lambda _event: action()]

@@ -15,7 +15,7 @@ cache keys cover more than tokens (`identity`), shadows of content under other k
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from v4sim.identity import Content
 
-NO_PARENT = -1
+NO_PARENT: Final = -1
 
 
 class PrefixIndex:

@@ -152,7 +152,7 @@ def run(
     ]
     series = SeriesRecorder(replicas)
     for replica in replicas:
-        replica.probes.append(series)
+        replica.listeners.add(series)
 
     request_ns, token_us = front_end(deployment)
     front = FrontEnd(

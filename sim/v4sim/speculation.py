@@ -28,6 +28,7 @@ Int64s = NDArray[np.int64]
 # What a trace states of one call: (kind of output, conditional rate per draft position), …
 Stated = Sequence[tuple[str, Sequence[float]]]
 _DEFAULT = PHASES.index(DEFAULT_PHASE)
+_COUNT_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,9 @@ class AcceptanceModel:
     def __init__(self, table: AcceptanceTable, draft_tokens: int, seed: int) -> None:
         self.table = table
         self.draft_tokens = draft_tokens
-        self.counts = np.zeros((len(PHASES), draft_tokens + 1), dtype=np.int64)
+        self._counts = np.zeros((len(PHASES), draft_tokens + 1), dtype=np.int64)
+        self._cells: list[Int64s] = []  # of `counts`, not counted yet
+        self._uncounted = 0
         self._rates = np.array(table.for_drafts(draft_tokens), dtype=np.float64).reshape(
             len(PHASES), draft_tokens
         )
@@ -124,19 +127,29 @@ class AcceptanceModel:
 
     def record(self, starts: Int64s, ends: Int64s, phases: Int64s | None) -> None:
         """Tally executed verify steps: output positions at their start and end."""
-        accepted = ends - starts - 1
-        width = self.counts.shape[1]
-        if phases is None:
-            self.counts[_DEFAULT] += np.bincount(accepted, minlength=width)[:width]
-        else:
-            flat = phases[starts] * width + accepted
-            self.counts += np.bincount(flat, minlength=self.counts.size).reshape(self.counts.shape)
+        cells = ends - starts  # one more than what was accepted
+        cells += (_DEFAULT if phases is None else phases[starts]) * (self.draft_tokens + 1) - 1
+        self._cells.append(cells)
+        self._uncounted += cells.size
+        if self._uncounted >= _COUNT_AT_ONCE:
+            self._count()
+
+    def _count(self) -> None:
+        if self._cells:
+            found = np.bincount(np.concatenate(self._cells), minlength=self._counts.size)
+            self._counts += found.reshape(self._counts.shape)
+            self._cells.clear()
+            self._uncounted = 0
+
+    @property
+    def counts(self) -> Int64s:
+        self._count()
+        return self._counts
 
     def by_phase(self) -> dict[str, tuple[list[int], list[int]]]:
         """Per phase: drafts offered and accepted at each position."""
         result = {}
-        for code, phase in enumerate(PHASES):
-            row = self.counts[code]
+        for row, phase in zip(self.counts, PHASES, strict=True):
             steps = int(row.sum())
             if steps:
                 accepted = [int(row[i:].sum()) for i in range(1, self.draft_tokens + 1)]

@@ -14,7 +14,7 @@ bounded_replay    keep the hit and replay only the last `window` tokens, approxi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from v4sim.cache.node import SpanNode
 
@@ -33,7 +33,7 @@ class Hit(NamedTuple):
     lost_tokens: int
 
 
-NO_HIT = Hit(None, 0, 0, 0)
+NO_HIT: Final = Hit(None, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

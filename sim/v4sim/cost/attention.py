@@ -20,7 +20,7 @@ Leaves out: anything between ranks. Units: nanoseconds; profile values are micro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from v4sim.config import Deployment
     from v4sim.model import ModelSpec
 
-NS = 1000.0  # nanoseconds in a microsecond
-_TABLE_RATIO = 4  # native tokens an entry in the published CSA tables
+NS: Final = 1000.0  # nanoseconds in a microsecond
+_TABLE_RATIO: Final = 4  # native tokens an entry in the published CSA tables
 
 
 class DecodeTerms(NamedTuple):
@@ -63,8 +63,8 @@ class PrefillParts(NamedTuple):
     swa: float
 
 
-IDLE = DecodeTerms(*([0.0] * len(DecodeTerms._fields)))
-NO_PREFILL = PrefillParts(0.0, 0.0, 0.0, 0.0, 0.0)
+IDLE: Final = DecodeTerms(*([0.0] * len(DecodeTerms._fields)))
+NO_PREFILL: Final = PrefillParts(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class AttentionCost:

@@ -18,7 +18,7 @@ rounded once, half to even. Leaves out transfers and everything random. Caches b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -35,15 +35,22 @@ if TYPE_CHECKING:
     from v4sim.config import Deployment
     from v4sim.model import ModelSpec
 
-_SCAN, _TOPK = PART_INDEX["index_scan"], PART_INDEX["topk"]
-_OTHER, _HCA, _SWA = PART_INDEX["attention_other"], PART_INDEX["hca"], PART_INDEX["swa"]
-_MHC, _SHARED = PART_INDEX["mhc"], PART_INDEX["shared_expert"]
-_MOE, _DISPATCH, _REDUCE = PART_INDEX["moe"], PART_INDEX["dispatch_combine"], PART_INDEX["all_reduce"]
-_HEAD, _DRAFT = PART_INDEX["lm_head"], PART_INDEX["mtp_draft"]
-_OVERHEAD, _CPU = PART_INDEX["overhead"], PART_INDEX["cpu"]
-_NUM = len(PARTS)
-_VARIABLE_ROWS = np.array([_OTHER, _SCAN, _TOPK, _HCA])
-_CONSTANT_ROWS = np.array([_SWA, _MHC])
+_SCAN: Final = PART_INDEX["index_scan"]
+_TOPK: Final = PART_INDEX["topk"]
+_OTHER: Final = PART_INDEX["attention_other"]
+_HCA: Final = PART_INDEX["hca"]
+_SWA: Final = PART_INDEX["swa"]
+_MHC: Final = PART_INDEX["mhc"]
+_SHARED: Final = PART_INDEX["shared_expert"]
+_MOE: Final = PART_INDEX["moe"]
+_DISPATCH: Final = PART_INDEX["dispatch_combine"]
+_REDUCE: Final = PART_INDEX["all_reduce"]
+_HEAD: Final = PART_INDEX["lm_head"]
+_DRAFT: Final = PART_INDEX["mtp_draft"]
+_OVERHEAD: Final = PART_INDEX["overhead"]
+_CPU: Final = PART_INDEX["cpu"]
+_NUM: Final = len(PARTS)
+_ATTENTION_ROWS: Final = np.array([_OTHER, _SCAN, _TOPK, _HCA, _SWA, _MHC])
 
 
 class ProfileCost:
@@ -117,9 +124,10 @@ class ProfileCost:
                 scan = scan + min(s, terms.pool_cap) * terms.pool_slope
             other = min(s, terms.fill_cap) * terms.fill_slope + terms.other_base
             other = other + m * terms.tail_slope
-            rate = (s * terms.topk_rate_slope + terms.topk_rate_base) * (m > attention.topk_start)
-            topk = max(attention.topk_line.at(m), rate)
-            hca = max(attention.hca_line.at(m), s * terms.hca_slope) + terms.hca_base
+            rate = s * terms.topk_rate_slope + terms.topk_rate_base if m > attention.topk_start else 0.0
+            piece = attention.topk_line.piece(m)  # the two lines share their cuts
+            topk = max(attention.topk_line.on(piece, m), rate)
+            hca = max(attention.hca_line.on(piece, m), s * terms.hca_slope) + terms.hca_base
             swa, mhc = terms.swa, self._mhc_at(tokens)
             if new:
                 scan, topk, other = scan + chunk.scan, topk + chunk.topk, other + chunk.other
@@ -168,38 +176,39 @@ class ProfileCost:
         table = self._tables.get(width)
         if table is None:
             table = self._tables[width] = self._table(width)
-        v = table.at(rows)
+        v = table.at(rows, steps)
         common, common_ns = self._common(total_rows, widest, width)
-        out = np.empty((_NUM, steps), dtype=np.int64)
         self._seen.decoding(max(ctx_sum[-1].tolist()), max(ctx_max[-1].tolist()))  # contexts only grow
         s, m = ctx_sum.astype(np.float64, order="C"), ctx_max.astype(np.float64, order="C")
-        parts = np.empty((4, *s.shape))  # as in _VARIABLE_ROWS, so that they add up in the order of `step`
-        linear = parts[1:]
-        np.multiply(s, v.slopes, out=linear)
-        linear += v.bases
+        x = np.empty((4, *s.shape))
+        np.minimum(s, v.fill_cap, out=x[0])
+        x[1:] = s
+        parts = v.slopes
+        parts *= x
+        parts += v.bases
         other, scan, topk, hca = parts
         if self._pooled:
             scan += np.minimum(s, v.pool_cap) * v.pool_slope
-        topk *= m > self._attention.topk_start
+        if min(ctx_max[0].tolist()) <= self._attention.topk_start:
+            topk *= m > self._attention.topk_start
         piece = self._cuts.searchsorted(m, "right")
-        context = self._piece_slopes.take(piece, axis=1)
-        context *= m
+        context = x[2:]
+        context[:] = m
+        context *= self._piece_slopes.take(piece, axis=1)
         context += self._piece_bases.take(piece, axis=1)
         np.maximum(parts[2:], context, out=parts[2:])
         hca += v.hca_base
-        np.minimum(s, v.fill_cap, out=other)
-        other *= v.fill_slope
-        other += v.other_base
         m *= v.tail_slope
         other += m
-        total = np.add.reduce(parts, axis=0)
+        total = scan + other  # in the order of `step`
+        total += topk
+        total += hca
         total += v.alone
-        ranks = s.shape[1]
         slowest = total.argmax(axis=1)
+        slowest += np.arange(0, total.size, len(rows))
+        out = np.empty((_NUM, steps), dtype=np.int64)
         out[:] = common
-        out[_CONSTANT_ROWS] = v.constants.take(slowest, axis=1)
-        slowest += np.arange(0, steps * ranks, ranks)
-        out[_VARIABLE_ROWS] = np.rint(parts.reshape(4, -1).take(slowest, axis=1))
+        out[_ATTENTION_ROWS] = np.rint(v.attention.reshape(len(_ATTENTION_ROWS), -1).take(slowest, axis=1))
         if not self._hidden_cpu:
             out[_CPU] = self._cpu_ns
         elif common_ns < self._cpu_ns:  # otherwise the GPU hides it in every step
@@ -258,5 +267,6 @@ class ProfileCost:
 
 def _put(out: list[int], together: Together) -> None:
     """The common parts into a list of parts."""
-    out[_MOE], out[_DISPATCH], out[_REDUCE], out[_SHARED] = together[:4]
-    out[_HEAD], out[_DRAFT], out[_OVERHEAD] = together[4:]
+    moe, dispatch, reduce, shared, head, draft, overhead = together
+    out[_MOE], out[_DISPATCH], out[_REDUCE], out[_SHARED] = moe, dispatch, reduce, shared
+    out[_HEAD], out[_DRAFT], out[_OVERHEAD] = head, draft, overhead

@@ -58,8 +58,14 @@ class Line:
         self._intercepts_array = np.array(intercepts, dtype=np.float64)
 
     def at(self, x: float) -> float:
-        i = bisect_right(self._cuts, x)
-        return self._slopes[i] * x + self._intercepts[i]
+        return self.on(bisect_right(self._cuts, x), x)
+
+    def piece(self, x: float) -> int:
+        """Which piece x lies on; lines over the same points have the same."""
+        return bisect_right(self._cuts, x)
+
+    def on(self, piece: int, x: float) -> float:
+        return self._slopes[piece] * x + self._intercepts[piece]
 
     @property
     def pieces(self) -> tuple[Float64, Float64, Float64]:

@@ -72,6 +72,7 @@ class TogetherCost:
             launch.name: launch,
         }
         self._decode: dict[tuple[int, int, int, bool], Together] = {}
+        self._prefill: dict[tuple[tuple[int, ...], ...], Together] = {}
 
     def decode(self, total: int, widest: int, width: int, eager: bool) -> Together:
         """`total` sequences on all ranks, `widest` on one; eager: no captured graph is large enough."""
@@ -94,10 +95,14 @@ class TogetherCost:
         sampled: tuple[int, int],
     ) -> Together:
         """(total, widest) over ranks of decode rows (with width), new, all and sampled tokens."""
-        layer = self._experts.layer(*tokens, True)
-        draft = self._draft.prefill(*new) + self._draft.decode(*rows)
-        passes = self._draft.passes(rows[2]) if rows[0] else 0
-        return self._round(layer, self._head.at(*sampled), draft, passes, 0)
+        key = (rows, new, tokens, sampled)
+        found = self._prefill.get(key)
+        if found is None:
+            layer = self._experts.layer(*tokens, True)
+            draft = self._draft.prefill(*new) + self._draft.decode(*rows)
+            passes = self._draft.passes(rows[2]) if rows[0] else 0
+            found = self._prefill[key] = self._round(layer, self._head.at(*sampled), draft, passes, 0)
+        return found
 
     def _round(self, layer: LayerParts, head: float, draft: float, passes: int, eager_ns: int) -> Together:
         n = self._layers

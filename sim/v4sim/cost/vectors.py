@@ -14,26 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from v4sim.cost.attention import DecodeTerms
-from v4sim.cost.base import Int64
 
 Float64 = NDArray[np.float64]
-_FIELDS = 14
+_FIELDS = 16
 
 
 class Vectors(NamedTuple):
-    """Coefficients of a batch; the last axis is the rank."""
+    """Coefficients of a batch, each [steps, ranks]: numpy is three times as slow where shapes differ."""
 
-    slopes: Float64  # [3, 1, ranks] of scan, saturated top-k, saturated HCA over the context sum
+    attention: Float64  # six rows: `slopes`, to be replaced by what they lead to, swa and mhc
+    slopes: Float64  # four rows: the rest of CSA over the filled context, then scan, top-k and HCA over all
     bases: Float64
-    fill_cap: Float64  # [ranks], as are those below
-    fill_slope: Float64
-    other_base: Float64
-    tail_slope: Float64
+    alone: Float64  # swa and mhc together
     hca_base: Float64
+    fill_cap: Float64
+    tail_slope: Float64
     pool_cap: Float64
     pool_slope: Float64
-    alone: Float64
-    constants: Int64  # [2, ranks]: swa, mhc
 
 
 class VectorTable:
@@ -42,41 +39,30 @@ class VectorTable:
     def __init__(self, terms_of: Callable[[int], DecodeTerms], mhc_of: Callable[[int], float]) -> None:
         self._terms_of = terms_of
         self._mhc_of = mhc_of
-        self._values: Float64 = np.zeros((0, _FIELDS))
-        self._constants: Int64 = np.zeros((0, 2), dtype=np.int64)
+        self._values: Float64 = np.zeros((_FIELDS, 0))
 
-    def at(self, rows: Sequence[int]) -> Vectors:
-        """The coefficients for `rows[r]` sequences on rank r."""
+    def at(self, rows: Sequence[int], steps: int) -> Vectors:
+        """The coefficients for `rows[r]` sequences on rank r in each of the steps; the caller's own."""
         most = max(rows)
-        if most >= len(self._values):
+        if most >= self._values.shape[1]:
             self._grow(most + 1)
-        f = self._values.take(rows, axis=0).T
-        return Vectors(
-            slopes=f[0:3, None],
-            bases=f[3:6, None],
-            fill_cap=f[6],
-            fill_slope=f[7],
-            other_base=f[8],
-            tail_slope=f[9],
-            hca_base=f[10],
-            pool_cap=f[11],
-            pool_slope=f[12],
-            alone=f[13],
-            constants=self._constants.take(rows, axis=0).T,
-        )
+        of_step = np.empty((steps, len(rows)), dtype=np.int64)
+        of_step[:] = rows
+        f = self._values.take(of_step, axis=1)
+        return Vectors(f[:6], f[:4], f[6:10], f[10], f[11], f[12], f[13], f[14], f[15])
 
     def _grow(self, size: int) -> None:
-        values, constants = [], []
-        for rows in range(len(self._values), max(size, 2 * len(self._values))):
+        values = []
+        known = self._values.shape[1]
+        for rows in range(known, max(size, 2 * known)):
             t, mhc = self._terms_of(rows), self._mhc_of(rows)
             values.append(
                 [
-                    *(t.scan_slope, t.topk_rate_slope, t.hca_slope),
-                    *(t.scan_base, t.topk_rate_base, 0.0),
-                    *(t.fill_cap, t.fill_slope, t.other_base, t.tail_slope),
-                    *(t.hca_base, t.pool_cap, t.pool_slope, t.swa + mhc),
+                    *(t.fill_slope, t.scan_slope, t.topk_rate_slope, t.hca_slope),
+                    *(t.swa, mhc),
+                    *(t.other_base, t.scan_base, t.topk_rate_base, 0.0),
+                    t.swa + mhc,
+                    *(t.hca_base, t.fill_cap, t.tail_slope, t.pool_cap, t.pool_slope),
                 ]
             )
-            constants.append([round(t.swa), round(mhc)])
-        self._values = np.concatenate([self._values, np.array(values)])
-        self._constants = np.concatenate([self._constants, np.array(constants)])
+        self._values = np.concatenate([self._values, np.array(values).T], axis=1)

@@ -7,7 +7,7 @@ is known to the world, not to the engine; `max_new_tokens` is what the client as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
     from v4sim.cache.node import SpanNode
 
-WAITING, LOADING, PARKED, RUNNING, FINISHED = "waiting", "loading", "parked", "running", "finished"
+WAITING: Final = "waiting"
+LOADING: Final = "loading"
+PARKED: Final = "parked"
+RUNNING: Final = "running"
+FINISHED: Final = "finished"
 _NO_STEPS: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
@@ -183,7 +187,7 @@ class Call:
     def emitted_at(self, clock: int) -> int:
         """Output tokens that exist at this decode clock of its rank."""
         step = clock - self.clock0
-        return int(self.starts[step]) if step < self.num_steps else self.output_tokens
+        return self.starts.item(step) if step < self.num_steps else self.output_tokens
 
     def __repr__(self) -> str:
         return f"<Call {self.index} row {self.row} {self.state} {self.prompt_tokens}+{self.output_tokens}>"

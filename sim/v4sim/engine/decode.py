@@ -48,9 +48,8 @@ class WalkStore:
             self._make_room(size)
         begin, end = self._used + 1, self._used + size
         flat = self.flat
-        flat[begin : end - 1] = call.starts
-        flat[end - 1] = call.output_tokens
-        flat[begin:end] += call.prompt_tokens - 1
+        np.add(call.starts, call.prompt_tokens - 1, out=flat[begin : end - 1])
+        flat[end - 1] = call.prompt_tokens + call.output_tokens - 1
         flat[begin - 1] = flat[begin] - before_tokens
         call.offset = begin
         self._used = end
@@ -87,6 +86,7 @@ class DecodeBatch:
         self._index: Int64s = np.zeros(0, dtype=np.int64)
         self._begin: Int64s = np.zeros(0, dtype=np.int64)
         self._busy: Int64s = np.zeros(0, dtype=np.int64)
+        self._busy_ranks: list[int] = []
         self.emit_ns: Int64s = np.zeros(0, dtype=np.int64)
         self._alone = True  # no rank decodes more than one sequence
 
@@ -112,7 +112,13 @@ class DecodeBatch:
         self._index = _array(index)
         self._begin = _array(begin)
         self._busy = _array(busy)
+        self._busy_ranks = busy
         self.emit_ns = _array(emit)
+
+    @property
+    def busy_rows(self) -> list[int]:
+        """Rows of each rank that has any."""
+        return [rows for rows in self.rows if rows]
 
     def row_slice(self, rank: int) -> slice:
         first = sum(self.rows[:rank])
@@ -122,9 +128,9 @@ class DecodeBatch:
         """Contexts [rows, steps] before each of the next steps."""
         return self.store.flat.take(self._index[:, None] + _OFFSETS[:steps])
 
-    def before(self, steps: int) -> Int64s:
-        """Contexts [rows, steps] before the step that precedes each of the next steps."""
-        return self.store.flat.take(self._index[:, None] + (_OFFSETS[:steps] - 1))
+    def before(self) -> Int64s:
+        """Contexts [rows] before the step that precedes the next."""
+        return self.store.flat.take(self._index - 1)
 
     def now(self) -> Int64s:
         """Contexts [rows] before the next step."""
@@ -138,6 +144,21 @@ class DecodeBatch:
         if self._alone:
             return self._spread(values, np.add)
         return self._spread(values, np.maximum)
+
+    def sums(self, values: Int64s) -> list[int]:
+        """`per_rank_sum` of one number a row, as plain numbers."""
+        return self._listed(values, np.add)
+
+    def tops(self, values: Int64s) -> list[int]:
+        return self._listed(values, np.maximum)
+
+    def _listed(self, values: Int64s, over: np.ufunc) -> list[int]:
+        found = [0] * self.num_ranks
+        if self.calls:
+            reduced = values if self._alone else over.reduceat(values, self._begin)
+            for rank, value in zip(self._busy_ranks, reduced.tolist(), strict=True):
+                found[rank] = value
+        return found
 
     def _spread(self, values: Int64s, over: np.ufunc) -> Int64s:
         busy = self._busy.size

@@ -7,10 +7,11 @@ calls that were walked again leave stale entries behind, dropped when they surfa
 from __future__ import annotations
 
 import heapq
+from typing import Final
 
 from v4sim.engine.call import RUNNING, Call
 
-NEVER = 1 << 40
+NEVER: Final = 1 << 40
 
 
 class FinishQueue:

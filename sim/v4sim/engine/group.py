@@ -71,18 +71,30 @@ class Group:
     def _store(self, call: Call) -> None:
         self.store.put(call, 1 if call.padded else self.in_flight or 0)
 
+    def held_now(self) -> NDArray[np.int64]:
+        """Contexts [rows] from which the pages of the next step are counted."""
+        batch = self.batch
+        if self.in_flight is None:
+            return batch.now()
+        if self.in_flight == 0:
+            settled = [rank.clock in rank.settled for rank in self.ranks if rank.decoding]
+            if all(settled):
+                return batch.now()
+            if any(settled):
+                return np.where(np.repeat(settled, batch.busy_rows), batch.now(), batch.before())
+        return batch.before() + self.in_flight
+
     def held(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Contexts from which pages are counted, given those of the next steps ([rows] or [rows, steps])."""
+        """Those of each of the next steps, given the contexts before them ([rows, steps])."""
         if self.in_flight is None:
             return contexts
-        if contexts.ndim == 1:
-            held = self.batch.before(1)[:, 0] + self.in_flight
-            for rank in self.ranks if self.in_flight == 0 else ():
-                if rank.clock in rank.settled:
-                    rows = self.batch.row_slice(rank.index)
-                    held[rows] = contexts[rows]
-            return held
-        return self.batch.before(contexts.shape[1]) + self.in_flight
+        return np.column_stack([self.batch.before(), contexts[:, :-1]]) + self.in_flight
+
+    def held_last(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of the last of the next steps."""
+        if self.in_flight is None:
+            return contexts[:, -1]
+        return (contexts[:, -2] if contexts.shape[1] > 1 else self.batch.before()) + self.in_flight
 
     def pages_of(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Pages that a decode step holds whose pages are counted from these contexts."""

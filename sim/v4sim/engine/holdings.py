@@ -9,11 +9,13 @@ differs between the engines.
 
 from __future__ import annotations
 
+from typing import Final
+
 from v4sim.cache.owner import CacheOwner
 from v4sim.engine.call import PARKED, RUNNING, Call
 
 # While it decodes, a call's sliding window straddles at most two pages.
-DECODE_WINDOW_PAGES = 2
+DECODE_WINDOW_PAGES: Final = 2
 
 
 class Holdings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import simpy
@@ -19,11 +20,11 @@ from v4sim.engine.base import Chunk
 from v4sim.engine.group import Group
 from v4sim.engine.late import spent
 
-MAX_BLOCK_STEPS = 512
+MAX_BLOCK_STEPS: Final = 512
 # A short look ahead costs as much as a longer one.
-_SHORTEST_BLOCK = 8
-_IDLE = RankLoad(0, 0, 0, ())
-_NO_WORK = (0, 0)
+_SHORTEST_BLOCK: Final = 8
+_IDLE: Final = RankLoad(0, 0, 0, ())
+_NO_WORK: Final = (0, 0)
 
 
 @dataclass(slots=True)
@@ -107,18 +108,18 @@ class Pricer:
         steps = self._steps_that_fit(contexts, steps)
         if steps == 1:
             return None
+        before = contexts[:, :steps]
+        sums, tops = batch.per_rank_sum(before).T, batch.per_rank_max(before).T  # [steps, ranks]
         first = work = None
-        alone = 0
         if any(rank.leaving for rank in group.ranks):
-            loads, work = self._loads(chunks, decodes, contexts[:, 0])
+            loads, work = self._loads(chunks, decodes, sums[0].tolist(), tops[0].tolist())
             first = self._cost.step(loads, group.width, "decode")
-            alone = 1
-        before = contexts[:, alone:steps]
-        parts = self._cost.decode(
-            batch.rows, batch.per_rank_sum(before).T, batch.per_rank_max(before).T, group.width
-        )
+            sums, tops = sums[1:], tops[1:]
+        parts = self._cost.decode(batch.rows, sums, tops, group.width)
         if first is not None:
-            parts = np.concatenate([np.array(first, dtype=np.int64)[:, None], parts], axis=1)
+            rest, parts = parts, np.empty((len(first), steps), dtype=np.int64)
+            parts[:, 0] = first
+            parts[:, 1:] = rest
         durations: NDArray[np.int64] = np.add.reduce(parts, axis=0)
         self._last_step_ns = max(1, int(durations[-1]))
         ends = np.add.accumulate(durations)
@@ -141,6 +142,7 @@ class Pricer:
         """How many decode steps nothing can disturb but an arrival."""
         steps = MAX_BLOCK_STEPS
         scheduler = self._group.scheduler
+        plans_always = scheduler.plans_always
         any_rows = False
         for rank in self._group.ranks:
             if rank.last_arrival_ns > visible_ns or rank.prefilling or (rank.leaving and rank.waiting):
@@ -148,7 +150,7 @@ class Pricer:
             if rank.decoding:
                 any_rows = True
                 steps = min(steps, rank.steps_to_next_finish())
-            if rank.waiting or scheduler.plans_always:
+            if rank.waiting or plans_always:
                 steps = min(steps, scheduler.quiet_steps(rank))
         if not any_rows:
             return 1
@@ -177,7 +179,7 @@ class Pricer:
     def _prefill_run(
         self, now: int, steps: int, chunks: list[list[Chunk]], decodes: list[bool], token: int
     ) -> Block:
-        loads, work = self._loads(chunks, decodes, None)
+        loads, work = self._loads(chunks, decodes, [], [])
         parts: list[list[int]] = []
         ends: list[int] = []
         end, horizon = now, self._env.peek()
@@ -227,7 +229,13 @@ class Pricer:
     def alone(self, now: int, chunks: list[list[Chunk]], decodes: list[bool], token: int) -> Block:
         """One step."""
         any_decode = True in decodes
-        loads, work = self._loads(chunks, decodes, self._group.batch.now() if any_decode else None)
+        sums: list[int] = []
+        tops: list[int] = []
+        if any_decode:
+            batch = self._group.batch
+            contexts = batch.now()
+            sums, tops = batch.sums(contexts), batch.tops(contexts)
+        loads, work = self._loads(chunks, decodes, sums, tops)
         kind = "decode" if not any(chunks) else "mixed" if any_decode else "prefill"
         parts = self._cost.step(loads, self._group.width, kind)
         duration = sum(parts)
@@ -238,14 +246,13 @@ class Pricer:
         )
 
     def _loads(
-        self, chunks: list[list[Chunk]], decodes: list[bool], contexts: NDArray[np.int64] | None
+        self, chunks: list[list[Chunk]], decodes: list[bool], sums: list[int], tops: list[int]
     ) -> tuple[list[RankLoad], list[tuple[int, int]]]:
-        """Per rank: its load, and (decode rows, prefill tokens). Calls that leave are still rows."""
-        group, batch = self._group, self._group.batch
-        if contexts is not None:
-            sums = batch.per_rank_sum(contexts).tolist()
-            tops = batch.per_rank_max(contexts).tolist()
-        ranks = group.ranks
+        """Per rank: its load, and (decode rows, prefill tokens). Calls that leave are still rows.
+
+        `sums` and `tops` of contexts are read of ranks that decode.
+        """
+        ranks, batch = self._group.ranks, self._group.batch
         loads = [_IDLE] * len(ranks)
         work = [_NO_WORK] * len(ranks)
         for index, rank in enumerate(ranks):

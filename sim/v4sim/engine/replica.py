@@ -13,6 +13,7 @@ memory is free for step i+2, and an arrival during step i is first considered fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 import simpy
@@ -25,6 +26,7 @@ from v4sim.engine.delayer import PrefillDelayer
 from v4sim.engine.group import Group
 from v4sim.engine.hang_ups import HangUps
 from v4sim.engine.late import spent
+from v4sim.engine.listeners import Listeners
 from v4sim.engine.pricing import Block, Pricer
 from v4sim.engine.probe import Probe
 from v4sim.engine.rank import Rank
@@ -33,7 +35,7 @@ from v4sim.engine.room import DecodeRoom
 from v4sim.speculation import SpecPolicy
 from v4sim.walks import Walks
 
-_NO_CHUNKS: list[Chunk] = []
+_NO_CHUNKS: Final[list[Chunk]] = []
 
 
 class Replica:
@@ -58,7 +60,7 @@ class Replica:
         self.env = env
         self.number = number
         self.scheduler = scheduler
-        self.probes = list(probes)
+        self.listeners = Listeners(probes)
         self.group = Group(ranks, scheduler, spec, walks)
         self.ranks = self.group.ranks
         self._spec_blocks_mixed = (
@@ -268,9 +270,10 @@ class Replica:
         chunks = []
         prefills = False
         self._denied = self._delayer is not None and self._delayer.denies(ranks, visible)
+        plans_always = scheduler.plans_always
         for rank in ranks:
             planned = _NO_CHUNKS
-            if rank.prefilling or ((rank.waiting or scheduler.plans_always) and not self._denied):
+            if rank.prefilling or ((rank.waiting or plans_always) and not self._denied):
                 planned = scheduler.plan(rank, now, visible)
                 if rank.admitted:
                     self._results.tell_admitted(rank, now)

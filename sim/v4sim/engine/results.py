@@ -58,10 +58,8 @@ class Results:
         if block.first_parts_ns is not None:
             assert block.work is not None
             duration = int(block.ends_ns[0]) - block.start_ns
-            for probe in self._replica.probes:
-                probe.on_step(
-                    self._replica, block.start_ns, duration, block.first_parts_ns, block.kind, block.work
-                )
+            for tell in self._replica.listeners.step:
+                tell(self._replica, block.start_ns, duration, block.first_parts_ns, block.kind, block.work)
         if rows:
             self._decoded(block, now, weight, active, rows)
         if tokens:
@@ -109,8 +107,8 @@ class Results:
                 if alone:
                     ends, durations = ends[1:], durations[1:]
                 parts = block.parts_ns[:, alone:steps]
-                for probe in self._replica.probes:
-                    probe.on_decode_block(self._replica, begin, ends, durations, parts, batch.rows)
+                for tell in self._replica.listeners.decode_block:
+                    tell(self._replica, begin, ends, durations, parts, batch.rows)
             self._hold_pages(steps, active, contexts)
             batch.advance(steps)
             batch.emit_ns[:] = now
@@ -147,24 +145,24 @@ class Results:
             keep = np.concatenate([np.arange(s.start, s.stop) for s in slices])
             gaps, contexts = gaps[keep], contexts[keep]
         later = durations[1:]
-        for probe in self._replica.probes:
-            probe.on_tokens(ends, gaps, later, contexts, self._group.width)
+        for tell in self._replica.listeners.tokens:
+            tell(ends, gaps, later, contexts, self._group.width)
 
     def _hold_pages(self, steps: int, active: list[Rank], contexts: NDArray[np.int64]) -> None:
         """After a run of steps every row holds the pages that its last step needed."""
         group, batch = self._group, self._group.batch
-        contexts = group.held(contexts[:, :steps])
-        pages = batch.per_rank_sum(group.pages_of(contexts[:, steps - 1]))
-        held = (pages * group.page_tokens).tolist()
+        contexts = contexts[:, :steps]
+        pages = batch.sums(group.pages_of(group.held_last(contexts)))
         for rank in active:
-            grown = held[rank.index] - rank.decode_alloc
+            held = pages[rank.index] * group.page_tokens
+            grown = held - rank.decode_alloc
             if grown + len(rank.decoding) * group.page_tokens > rank.owner.kv.free:
                 # Something must be evicted on the way: take the growth as single steps would.
-                rows = contexts[batch.row_slice(rank.index)]
+                rows = group.held(contexts)[batch.row_slice(rank.index)]
                 totals = (group.pages_of(rows).sum(axis=0) * group.page_tokens).tolist()
                 take_on_the_way(rank, totals, drafts=group.lookahead > 1)
             elif grown:
-                rank.set_decode_alloc(held[rank.index])
+                rank.set_decode_alloc(held)
 
     # -- prefill --------------------------------------------------------------------------------
 
@@ -198,10 +196,8 @@ class Results:
         start_ns = block.start_ns
         for step in range(block.steps):
             duration_ns = int(block.ends_ns[step]) - start_ns
-            for probe in self._replica.probes:
-                probe.on_step(
-                    self._replica, start_ns, duration_ns, block.run_parts_ns[step], "prefill", block.work
-                )
+            for tell in self._replica.listeners.step:
+                tell(self._replica, start_ns, duration_ns, block.run_parts_ns[step], "prefill", block.work)
             start_ns += duration_ns
             for rank, chunk in running:
                 call, new = chunk.call, chunk.new_tokens
@@ -219,8 +215,8 @@ class Results:
         else:
             # It was retracted: its client has waited since the token before.
             gap = np.array([now - call.emit_ns], dtype=np.int64)
-            for probe in self._replica.probes:
-                probe.on_tokens([now], gap, _NOTHING, _ONE_TOKEN, self._group.width)
+            for tell in self._replica.listeners.tokens:
+                tell([now], gap, _NOTHING, _ONE_TOKEN, self._group.width)
         call.generated += 1
         if call.generated >= call.output_tokens or call.hung_up:
             call.output_tokens = call.generated
@@ -273,13 +269,13 @@ class Results:
         return int(call.starts[before]) if before < call.num_steps else call.output_tokens
 
     def _tell_released(self, rank: Rank, call: Call, now: int) -> None:
-        for probe in self._replica.probes:
-            probe.on_release(rank, call, now)
+        for tell in self._replica.listeners.release:
+            tell(rank, call, now)
 
     def tell_admitted(self, rank: Rank, now: int) -> None:
         for call in rank.admitted:
-            for probe in self._replica.probes:
-                probe.on_admit(rank, call, now)
+            for tell in self._replica.listeners.admit:
+                tell(rank, call, now)
         rank.admitted.clear()
 
     def report_aborted(self, rank: Rank, now: int) -> None:
@@ -290,6 +286,6 @@ class Results:
 
     def report(self, rank: Rank, call: Call, now: int) -> None:
         """Tell observers and the world that a call is over, whatever its outcome."""
-        for probe in self._replica.probes:
-            probe.on_done(rank, call, now)
+        for tell in self._replica.listeners.done:
+            tell(rank, call, now)
         self._on_done(call, now)

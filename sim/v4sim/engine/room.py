@@ -33,9 +33,7 @@ class DecodeRoom:
             return
         group.refresh()
         page = group.page_tokens
-        needs = [0] * len(group.ranks)
-        if group.batch.calls:
-            needs = group.batch.per_rank_sum(group.pages_of(group.held(group.batch.now()))).tolist()
+        needs = group.batch.sums(group.pages_of(group.held_now()))
         for rank in ranks:
             rank.held_back = False
             needed = needs[rank.index] * page

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from v4sim.engine.replica import Replica
     from v4sim.metrics.window import Window
 
-_WIDTH_BITS = 30  # the first epochs are 2^30 ns long
-_MANTISSA_BITS = 4
-_FOLD = 1 << 16  # values that an epoch collects before it adds them up
-_KIND = {name: code for code, name in enumerate(STEP_KINDS)}
+_WIDTH_BITS: Final = 30  # the first epochs are 2^30 ns long
+_MANTISSA_BITS: Final = 4
+_FOLD: Final = 1 << 16  # values that an epoch collects before it adds them up
+_KIND: Final = {name: code for code, name in enumerate(STEP_KINDS)}
 
 Int64s = NDArray[np.int64]
 
@@ -109,7 +109,7 @@ class EpochRecorder(Probe):
             self._add_block(last, replica.number, parts_ns, rows)
             return
         of_step = _numbers(ends_ns)
-        for number in np.unique(of_step).tolist():
+        for number in sorted(set(of_step.tolist())):
             self._add_block(number, replica.number, parts_ns[:, of_step == number], rows)
 
     def _add_block(self, number: int, replica: int, parts_ns: Int64s, rows: list[int]) -> None:
@@ -137,7 +137,7 @@ class EpochRecorder(Probe):
             self._add_steps(last, durations_ns, rows, tokens, width)
             return
         of_step = _numbers(ends_ns)[1:]
-        for number in np.unique(of_step).tolist():
+        for number in sorted(set(of_step.tolist())):
             mine = of_step == number
             self._add_steps(
                 number, durations_ns[mine], rows, None if tokens is None else tokens[:, mine], width
