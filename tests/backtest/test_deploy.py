@@ -93,7 +93,7 @@ def test_what_there_is_no_rule_for_is_refused(target: Make, changes: dict[str, A
         ),
         # Pro in FP8 is larger than eight H200: what was measured there is the FP4 checkpoint.
         ({"model": "v4-pro", "gpu": "h200", "weights": None}, "weights fp4"),
-        ({"gpu": "h200", "weights": "fp8", "num_gpus": 4, "mem_fraction": 0.565}, "max_context_tokens"),
+        ({"gpu": "h200", "weights": "fp8", "num_gpus": 4, "mem_fraction": 0.59}, "max_context_tokens"),
     ],
 )
 def test_what_was_measured_fits(target: Make, changes: dict[str, Any], said: str) -> None:
