@@ -9,7 +9,7 @@ import pytest
 from loop import sglang_options
 
 from v4sim import config
-from v4sim.config.installed import NATIVE, Native
+from v4sim.config.installed import NATIVE, Native, unlike_tried
 from v4sim.engine.native import sglang_engine, vllm_engine
 from v4sim.errors import ConfigError
 from v4sim.model import spec
@@ -82,6 +82,13 @@ def test_an_sglang_that_lacks_something_is_named_with_its_version(installed: Non
     tried = NATIVE["sglang-native"].tried
     with pytest.raises(ConfigError, match=f"SGLang {tried} does not offer .* ModuleNotFoundError: No module"):
         sglang_engine.engines(sglang_options(), None)  # type: ignore[arg-type]
+
+
+def test_an_engine_that_lacks_a_package_of_its_own_needs_that(installed: None) -> None:
+    lacks = ModuleNotFoundError("No module named 'IPython'", name="IPython.display")
+    says = str(unlike_tried("sglang-native", lacks))
+    assert "cannot be imported" in says
+    assert "No module named 'IPython'. Install it with what it depends on" in says
 
 
 MTP = ["speculation.kind=mtp", "speculation.draft_tokens=1"]
