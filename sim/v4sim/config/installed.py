@@ -44,6 +44,12 @@ def unlike_tried(scheduler: str, error: Exception) -> ConfigError:
     """The error where the installed engine does not offer what is asked of it."""
     native = NATIVE[scheduler]
     line = str(error).strip().partition("\n")[0].rstrip(".")
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != native.kind:
+        return ConfigError(
+            f"The installed {native.name} {installed_version(scheduler)} cannot be imported, as "
+            f"engine.scheduler = {scheduler!r} asks for: {line}. Install it with what it depends on, or "
+            "leave engine.scheduler out."
+        )
     return ConfigError(
         f"The installed {native.name} {installed_version(scheduler)} does not offer what engine.scheduler = "
         f"{scheduler!r} asks of it (tried with {native.tried}): {type(error).__name__}: {line}. Install that "
