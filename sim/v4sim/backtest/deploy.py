@@ -49,6 +49,9 @@ def deploy(target: Target, longest_tokens: int = 0) -> Deployed:
     """`longest_tokens`: the longest history of the workload, which the context limit must admit."""
     assumed: list[str] = []
     kind, version = _engine(target.engine, assumed)
+    if kind == "vllm" and version != "0.33" and model_spec(target.model).compressor.kind == "latent":
+        version = "0.33"
+        assumed.append(f"the rules of vllm 0.33 for {target.engine!r}: {target.model} is served from 0.31 on")
     tp, dp = _layout(target, kind, assumed)
     hopper = gpu_spec(target.gpu).arch == "hopper"
     backend = _backend(target, kind, hopper, assumed)
@@ -154,7 +157,10 @@ def _sections(data: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def _ways_to_fit(target: Target, longest_tokens: int, limit: int) -> Iterator[dict[str, dict[str, Any]]]:
     """Changes to try in turn, smallest first; nothing that the source states is touched."""
-    memory: dict[str, dict[str, Any]] = {} if target.mem_fraction else {"engine": {"mem_fraction": 0.95}}
+    memory: list[dict[str, Any]] = [{}] if target.mem_fraction else [{}, {"mem_fraction": 0.95}]
+    latent = model_spec(target.model).compressor.kind == "latent"
+    if latent and target.engine.startswith("sglang") and target.swa_ratio is None:
+        memory.append({**memory[-1], "swa_full_ratio": 0.1})  # instead of windows for all that may run
     weights: list[dict[str, Any]] = [{}]
     if target.weights is None:
         weights.append({"weights": "fp4"})
@@ -164,9 +170,9 @@ def _ways_to_fit(target: Target, longest_tokens: int, limit: int) -> Iterator[di
         lengths.append({"max_context_tokens": shorter})
     for form in weights:
         for length in lengths:
-            for engine in ({}, memory) if memory else ({},):
+            for engine in memory:
                 model = form | length
-                yield {**({"model": model} if model else {}), **engine}
+                yield {**({"model": model} if model else {}), **({"engine": engine} if engine else {})}
 
 
 def _dispatch_tokens(data: dict[str, Any]) -> int | None:
