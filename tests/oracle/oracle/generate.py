@@ -7,6 +7,7 @@ often; nothing in the rules depends on the scale.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from oracle.script import Script, ScriptCall
@@ -20,9 +21,9 @@ def scripts(engine: str, per_kind: int) -> list[Script]:
     for kind, make in KINDS.items():
         if kind == "dropped-blocks" and engine == "sglang":
             continue
-        if kind == "windows" and engine == "vllm":
-            continue  # its groups share one pool (`sessions`)
-        for number in range(per_kind):
+        if kind in ("windows", "ranks") and engine == "vllm":
+            continue  # its groups share one pool (`sessions`), its ranks agree on nothing but the pace
+        for number in range(MANY.get(kind, per_kind)):
             draw = random.Random(f"{kind}/{number}")
             options = BASE[engine](draw)
             calls, extra = make(draw, engine)
@@ -242,6 +243,35 @@ def _dropped_blocks(draw: random.Random, engine: str) -> tuple[list[ScriptCall],
     return calls, extra | {"draft_tokens": draw.choice([1, 3]), "lookahead_hashes": False}
 
 
+def _aborts(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[str, Any]]:
+    """Clients that hang up: in the queue, in a chunk, while they decode, as they end; some pools are full."""
+    kinds = [_mixed, _sessions, _forks, _boundaries, _full_pool, _preemption, _speculation, _long_among_short]
+    calls, extra = draw.choice(kinds)(draw, engine)
+    often = draw.choice([0.2, 0.5, 0.9])
+    return [
+        replace(call, patience=draw.choice([1, 1, 2, 3, 4, 6, 10, 30])) if draw.random() < often else call
+        for call in calls
+    ], extra
+
+
+def _ranks(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[str, Any]]:
+    """Two or four DP ranks that step together: a long prompt on one, others decode or idle, full pools."""
+    count = draw.choice([2, 4])
+    kinds = [_mixed, _equal_times, _sessions, _forks, _full_pool, _preemption, _long_among_short]
+    calls, extra = draw.choice(kinds)(draw, engine)
+    own = draw.random() < 0.5  # a session stays where it is
+    ranks = [draw.randrange(count) for _ in calls]
+    for number, call in enumerate(calls):
+        if own and call.parent is not None:
+            ranks[number] = ranks[call.parent]
+    extra |= {"ranks": count, "draft_tokens": draw.choice([0, 0, 1, 3])}
+    if not extra["draft_tokens"] and draw.random() < 0.2:
+        extra["mixed_chunk"] = True
+    if draw.random() < 0.3:
+        extra["prefill_decode_interval"] = draw.choice([1, 3])
+    return [replace(call, rank=rank) for call, rank in zip(calls, ranks, strict=True)], extra
+
+
 def _options(draw: random.Random, engine: str) -> tuple[list[ScriptCall], dict[str, Any]]:
     """Every documented option in turn, on agents' sessions."""
     calls, _ = draw.choice([_mixed, _sessions, _forks])(draw, engine)
@@ -285,4 +315,7 @@ KINDS = {
     "speculation": _speculation,
     "dropped-blocks": _dropped_blocks,
     "options": _options,
+    "aborts": _aborts,
+    "ranks": _ranks,
 }
+MANY = {"aborts": 60, "ranks": 60}  # scripts of kinds that have a number of their own

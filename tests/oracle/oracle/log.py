@@ -3,7 +3,8 @@
 One entry a step, a list (JSON keeps it small):
     [step, rows, free, admitted, out]
 rows      [call, tokens] of everything that was computed, sorted by call
-free      tokens of the history pool that are free or can be evicted, after the step was planned
+free      tokens of the history pool that are free or can be evicted, after the step was planned; of several
+          ranks a list. Their rows, admissions and losses are told together, rank by rank.
 admitted  [call, prefix tokens taken from the cache], in order of admission
 out       calls that lost their place (preempted, retracted), in order; -1-call: given up
 

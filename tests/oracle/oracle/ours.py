@@ -21,7 +21,7 @@ from v4sim.cache.marks import WindowMarks
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.sglang_tree import SGLangTree
 from v4sim.cache.vllm_tree import VLLMTree
-from v4sim.clock import call_at
+from v4sim.clock import NORMAL, call_at
 from v4sim.cost.base import ConstantCost, RankLoad
 from v4sim.engine.base import Chunk, Scheduler
 from v4sim.engine.call import Call
@@ -57,7 +57,8 @@ class Watched(Rank):
 
     def drop(self, call: Call, content_tokens: int) -> None:
         super().drop(call, content_tokens)
-        self.out.append(call.index)
+        if not call.hung_up:
+            self.out.append(call.index)
 
     def abort(self, call: Call, lookahead_tokens: int) -> None:
         super().abort(call, lookahead_tokens)
@@ -70,24 +71,24 @@ class Watched(Rank):
 
 
 class Planned:
-    """The rules, with their last answer kept."""
+    """The rules, with their last answer for each rank kept."""
 
     def __init__(self, rules: Scheduler) -> None:
         self._rules = rules
-        self.chunks: list[Chunk] = []
+        self.chunks: dict[int, list[Chunk]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rules, name)
 
     def plan(self, rank: Rank, now_ns: int, visible_ns: int) -> list[Chunk]:
-        self.chunks = self._rules.plan(rank, now_ns, visible_ns)
-        return self.chunks
+        self.chunks[rank.index] = chunks = self._rules.plan(rank, now_ns, visible_ns)
+        return chunks
 
 
 class WatchedReplica(Replica):
     """Notes the room that a choice leaves, before the results of the step before are processed."""
 
-    room = 0
+    room: Any = 0
     evictions: list[list[int]]
     on_nothing: Callable[[], None]
 
@@ -95,10 +96,16 @@ class WatchedReplica(Replica):
         while self.evictions and self.evictions[0][0] * TICK_NS <= now:
             evict(self.ranks[0].owner, *self.evictions.pop(0)[1:])
         planned = super()._plan(now, visible)
-        self.room = self.ranks[0].owner.kv_available
+        self.room = room_of(self.ranks)
         if not planned[2] and True not in planned[1]:
             self.on_nothing()
         return planned
+
+
+def room_of(ranks: Sequence[Rank]) -> int | list[int]:
+    """Of one rank a number, of several a list."""
+    rooms = [rank.owner.kv_available for rank in ranks]
+    return rooms[0] if len(rooms) == 1 else rooms
 
 
 def evict(owner: CacheOwner, history_tokens: int, window_tokens: int) -> None:
@@ -150,12 +157,12 @@ class Watcher(ConstantCost):
         self._world = world
 
     def step(self, loads: Sequence[RankLoad], width: int, kind: str) -> list[int]:
-        self._world.note(loads[0], width)
+        self._world.note(loads, width)
         return super().step(loads, width, kind)
 
 
 class World:
-    """One rank under one script."""
+    """One replica under one script."""
 
     def __init__(self, script: Script, *, stepwise: bool = True) -> None:
         self.script = script
@@ -163,21 +170,26 @@ class World:
         self.env = simpy.Environment(initial_time=0)
         self.clock = Clock(script)
         self.log: list[Entry] = []
+        self._sent: dict[int, Call] = {}
         calls = script.calls
         table = _table(script)
-        rank, rules = self._engine(table)
-        self.rank, self.rules = rank, Planned(rules)
+        ranks = []
+        for index in range(options.get("ranks", 1)):
+            rank, rules = self._engine(table)
+            rank.index = index
+            ranks.append(rank)
+        self.ranks, self.rank, self.rules = ranks, ranks[0], Planned(rules)
         drafts = options.get("draft_tokens", 0)
         walks = Walks(Luck(drafts), table, len(calls)) if drafts else None  # type: ignore[arg-type]
         self.replica = WatchedReplica(
             self.env,
             0,
-            [self.rank],
+            ranks,
             self.rules,
             Watcher(self),
             spec=SpecPolicy(drafts),
             walks=walks,
-            spec_blocks_mixed=False,
+            spec_blocks_mixed=True,  # with several ranks only
             on_done=self._done,
             stepwise=stepwise,
         )
@@ -238,7 +250,17 @@ class World:
                 sent_ns=int(self.env.now),
                 done=self.env.event(),
             )
-            self.replica.submit(call, 0)
+            self._sent[number] = call
+            self.replica.submit(call, scripted.rank)
+            if scripted.patience is not None:
+                gone_ns = int(self.env.now) + scripted.patience * TICK_NS
+                call_at(self.env, gone_ns, NORMAL, self._hang_up)
+
+    def _hang_up(self) -> None:
+        for number, follow in self.clock.hang_ups(int(self.env.now) // TICK_NS):
+            self.replica.hang_up(self._sent[number])
+            for when, _ in follow:
+                self._arrive_at(when)
 
     def _done(self, call: Call, now_ns: int) -> None:
         for when, _ in self.clock.finished(call.index, now_ns // TICK_NS):
@@ -246,29 +268,36 @@ class World:
 
     # -- log ------------------------------------------------------------------------------------
 
-    def note(self, load: RankLoad, width: int) -> None:
-        rank = self.rank
-        rows = [[chunk.call.index, chunk.new_tokens + chunk.padding] for chunk in self.rules.chunks]
-        if load.rows:
-            rows += [[call.index, width] for call in (*rank.decoding, *spent(rank))]
-        self.rules.chunks = []  # the rules are not asked again while nobody waits or prefills
-        now = int(self.env.now) // TICK_NS
+    def note(self, loads: Sequence[RankLoad], width: int) -> None:
+        rows = []
+        for load, rank in zip(loads, self.ranks, strict=True):
+            for chunk in self.rules.chunks.get(rank.index, ()):
+                rows.append([chunk.call.index, chunk.new_tokens + chunk.padding])
+            if load.rows:
+                rows += [[call.index, width] for call in (*rank.decoding, *spent(rank))]
+        self.rules.chunks = {}  # the rules are not asked again while nobody waits or prefills
         self._flush()
-        self.log.append([now, sorted(rows), self.replica.room, rank.entered, rank.out])
-        rank.entered, rank.out = [], []
+        self._write(sorted(rows), [entry for rank in self.ranks for entry in rank.entered])
+        for rank in self.ranks:
+            rank.entered = []
+
+    def _write(self, rows: list[list[int]], entered: list[list[int]]) -> None:
+        out = [number for rank in self.ranks for number in rank.out]
+        self.log.append([int(self.env.now) // TICK_NS, rows, self.replica.room, entered, out])
+        for rank in self.ranks:
+            rank.out = []
 
     def _flush_evicted(self) -> None:
         """A choice that only cost calls their places stands alone as well."""
-        rank = self.rank
-        if rank.out:
-            self.log.append([int(self.env.now) // TICK_NS, [], self.replica.room, [], rank.out])
-            rank.out = []
+        if any(rank.out for rank in self.ranks):
+            self._write([], [])
 
     def _flush(self) -> None:
         """What was given up between steps stands alone."""
-        for at_ns, number, room in self.rank.given_up:
-            self.log.append([at_ns // TICK_NS, [], room, [], [-1 - number]])
-        self.rank.given_up.clear()
+        for rank in self.ranks:
+            for at_ns, number, room in rank.given_up:
+                self.log.append([at_ns // TICK_NS, [], room, [], [-1 - number]])
+            rank.given_up.clear()
 
 
 _ARRIVAL = 2.5  # after every STEP_END of that instant, before DECIDE

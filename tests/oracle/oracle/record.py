@@ -9,8 +9,10 @@ import importlib
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from oracle import drawn, generate, log, weka
+from oracle.script import Script
 
 PER_KIND = 17
 DRAWN = 200
@@ -23,7 +25,7 @@ def main(engine: str, archive: str, folder: str, seed: str = str(drawn.SEED)) ->
     if Path(archive).is_file():
         scripts += weka.scripts(Path(archive), engine) + weka.whole(Path(archive), engine)
     begin = time.monotonic()
-    runs = [(script, driver.Loop(script).run()) for script in scripts]
+    runs = [(script, _loop(engine, script).run()) for script in scripts]
     path = Path(folder) / f"{engine}.json.gz"
     log.write(path, engine, driver.VERSION, runs)
     steps = sum(len(entries) for _, entries in runs)
@@ -31,6 +33,11 @@ def main(engine: str, archive: str, folder: str, seed: str = str(drawn.SEED)) ->
         f"{engine} {driver.VERSION}: {len(runs)} scripts, {steps} steps in {time.monotonic() - begin:.0f} s, "
         f"{path.stat().st_size / 1e3:.0f} kB"
     )
+
+
+def _loop(engine: str, script: Script) -> Any:
+    ranks = engine == "sglang" and "ranks" in script.options
+    return importlib.import_module("oracle.sglang_ranks" if ranks else f"oracle.{engine}_driver").Loop(script)
 
 
 if __name__ == "__main__":

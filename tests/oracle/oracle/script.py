@@ -3,13 +3,16 @@
 Time is counted in steps of equal length. A call arrives at step `at`, or `delay` steps after the end
 of the step in which the call `after` emitted its last token. Its prompt begins with `shared` tokens
 of its parent's prompt and then (only if that is the whole prompt) `shared_output` tokens of its
-parent's output; every other token is unlike any other.
+parent's output; every other token is unlike any other. A client may hang up `patience` steps after its
+call arrived; what comes after that call then counts from there. With `ranks` among the options each call
+goes to the DP rank that it names.
 
-Left out: time between steps, clients that hang up.
+Left out: time between steps.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -31,6 +34,8 @@ class ScriptCall:
     shared: int = 0
     shared_output: int = 0
     priority: int = 0
+    patience: int | None = None
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +73,45 @@ def accepted(call: int, emitted: int, drafts: int) -> int:
 
 
 class Clock:
-    """When calls arrive, given when others finish. Both sides of the comparison keep their own."""
+    """When calls arrive, given when others finish, and whose client hangs up. Both sides keep their own.
+
+    A client that sees its last token at the instant at which it would hang up still hangs up.
+    """
 
     def __init__(self, script: Script) -> None:
         self._calls = script.calls
         self._due: dict[int, list[int]] = {}
         self._waiting: dict[int, list[int]] = {}
+        self._hang_ups: list[tuple[int, int]] = []
+        self._ended: dict[int, int] = {}
         for number, call in enumerate(script.calls):
             if call.after is None:
-                self._due.setdefault(call.at or 0, []).append(number)
+                self._push(call.at or 0, number)
             else:
                 self._waiting.setdefault(call.after, []).append(number)
 
+    def _push(self, when: int, number: int) -> None:
+        self._due.setdefault(when, []).append(number)
+        patience = self._calls[number].patience
+        if patience is not None:
+            heapq.heappush(self._hang_ups, (when + patience, number))
+
     def finished(self, call: int, at: int) -> list[tuple[int, int]]:
         """`call` emitted its last token in the step that ended at `at`; what is due because of it."""
+        self._ended.setdefault(call, at)
         follow = [(at + self._calls[number].delay, number) for number in self._waiting.pop(call, ())]
         for when, number in follow:
-            self._due.setdefault(when, []).append(number)
+            self._push(when, number)
         return follow
+
+    def hang_ups(self, upto: int) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Calls whose clients have hung up by `upto`, in that order, each with what is due because of it."""
+        gone: list[tuple[int, list[tuple[int, int]]]] = []
+        while self._hang_ups and self._hang_ups[0][0] <= upto:
+            at, number = heapq.heappop(self._hang_ups)
+            if self._ended.get(number, at) >= at:
+                gone.append((number, self.finished(number, at)))
+        return gone
 
     def take(self, upto: int) -> list[int]:
         """Calls that have arrived by `upto`, in order of arrival, then of number."""

@@ -23,6 +23,7 @@ import sglang
 import torch
 from sglang.srt.disaggregation.utils import DisaggregationMode
 from sglang.srt.environ import envs
+from sglang.srt.managers.io_struct import AbortReq
 from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
 from sglang.srt.managers.schedule_policy import SchedulePolicy
 from sglang.srt.managers.scheduler import Scheduler
@@ -46,6 +47,7 @@ from oracle.script import Clock, Script, accepted
 from oracle.tokens import EOS, Texts
 
 VERSION = sglang.__version__
+torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 _CONTEXT = 1 << 15
 
 
@@ -65,6 +67,11 @@ def _write_rows(
 
 
 allocation.assign_req_to_token_pool_func = _write_rows
+
+
+def _name(number: int) -> str:
+    """SGLang ends every request whose name begins with the one to be ended."""
+    return f"{number:05d}"
 
 
 class _Nothing:
@@ -93,7 +100,7 @@ class Loop(Scheduler):
         self.reqs: dict[int, Req] = {}
         self.emitted: dict[int, int] = {}
         self.out: list[int] = []
-        self._inside: set[str] = set()
+        self._inside, self._queued = set[str](), 0
         self.page_size = options["page_tokens"]
         self._arguments()
         self._pools()
@@ -214,16 +221,17 @@ class Loop(Scheduler):
             maybe_prepare_mlp_sync_batch=passing, maybe_convert_decode_to_extend=passing
         )
         self.ngram_embedding_manager = SimpleNamespace(prepare_for_forward=passing)
-        self.grammar_manager = SimpleNamespace(has_waiting_grammars=lambda: False)
+        self.grammar_manager = SimpleNamespace(
+            has_waiting_grammars=lambda: False, abort_requests=lambda request: None
+        )
+        self.mm_receiver = self._pending_chunked_abort_req = None
+        self.enable_continuous_input_polling, self.send_abort_output = False, nothing
         self.beam_coordinator = self.metrics_reporter = self.load_inquirer = nothing
         self.tp_worker = SimpleNamespace(
             model_runner=SimpleNamespace(attn_backend=SimpleNamespace(), prefill_aware_swa=False)
         )
         self.running_batch = ScheduleBatch(reqs=[], batch_is_full=False)
         self.last_batch: ScheduleBatch | None = None
-
-    def process_pending_chunked_abort(self) -> None:
-        return
 
     def _process_hicache_events(self) -> None:
         return
@@ -238,6 +246,8 @@ class Loop(Scheduler):
     def _add_request_to_queue(self, req: Req, is_retracted: bool = False) -> None:
         if is_retracted:
             self.out.append(int(req.rid))
+        self._queued += 1
+        req.time_stats.wait_queue_entry_time = float(self._queued)
         self.waiting_queue.append(req)
 
     # -- the loop -------------------------------------------------------------------------------
@@ -245,12 +255,12 @@ class Loop(Scheduler):
     def run(self, most_steps: int = 100_000) -> list[Entry]:
         now, busy = 0, False
         while len(self.log) < most_steps:
-            self._arrive(now - 1 if self.late and busy else now)
+            self._receive(now - 1 if self.late and busy else now)
             batch = self._choose(now)
             if batch is None and self.result_queue:
                 # The loop spins: results are processed, then it chooses again, at the same instant.
                 self._process()
-                self._arrive(now)
+                self._receive(now)
                 self.last_batch = None
                 batch = self._choose(now)
             rounds = self.prefill_decode_interval  # it counts rounds, and these take no time
@@ -275,13 +285,22 @@ class Loop(Scheduler):
             now, busy = now + 1, True
         raise RuntimeError(f"{self.script.name}: more than {most_steps} steps")
 
-    def _arrive(self, upto: int) -> None:
-        for number in self.clock.take(upto):
+    def _receive(self, upto: int) -> None:
+        """What has come in by then; clients that hung up, in SGLang's own way."""
+        gone = [number for number, _ in self.clock.hang_ups(upto)]
+        self.enqueue(self.clock.take(upto))
+        for number in gone:
+            self.abort_request(AbortReq(rid=_name(number)))
+            if self.reqs[number] not in self.collect_inflight_reqs():
+                self._inside.discard(_name(number))
+
+    def enqueue(self, numbers: list[int]) -> None:
+        for number in numbers:
             call = self.script.calls[number]
             params = SamplingParams(max_new_tokens=call.limit, temperature=0.0)
             params.normalize(None)
             req = Req(
-                str(number),
+                _name(number),
                 "",
                 array("q", self.texts.prompt(number)),
                 params,
@@ -289,9 +308,9 @@ class Loop(Scheduler):
                 vocab_size=1 << 30,
                 priority=call.priority if self.enable_priority_scheduling else None,
             )
-            req.time_stats.wait_queue_entry_time = float(len(self.reqs))
+            req.logprob_start_len = -1
             self.reqs[number] = req
-            self.waiting_queue.append(req)
+            self._add_request_to_queue(req)
 
     def _choose(self, now: int) -> ScheduleBatch | None:
         self.out, self.now = [], now
@@ -313,16 +332,15 @@ class Loop(Scheduler):
         else:
             rows = [[int(req.rid), 1 + self.drafts] for req in batch.reqs]
         for number in self.out:
-            self._inside.discard(str(number))
+            self._inside.discard(_name(number))
         self.log.append([now, sorted(rows), self._free(), admitted, self.out])
         return batch
 
     def _free(self) -> int:
+        allocator, tree = self.token_to_kv_pool_allocator, self.tree_cache
         if self.options.get("window_tokens"):
-            return int(
-                self.token_to_kv_pool_allocator.full_available_size() + self.tree_cache.full_evictable_size()
-            )
-        return int(self.token_to_kv_pool_allocator.available_size() + self.tree_cache.evictable_size())
+            return int(allocator.full_available_size() + tree.full_evictable_size())
+        return int(allocator.available_size() + tree.evictable_size())
 
     def _give_up(self, now: int) -> bool:
         """What can never run is dropped, as the simulator does; SGLang would wait for ever."""

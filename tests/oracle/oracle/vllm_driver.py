@@ -41,7 +41,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from oracle.log import Entry
@@ -151,11 +151,13 @@ class Loop:
     def run(self, most_steps: int = 100_000) -> list[Entry]:
         now, busy, empty = 0, False, None
         while len(self.log) < most_steps:
-            self._arrive(now - 1 if self.late and busy else now)
+            seen = now - 1 if self.late and busy else now
+            self._hang_up(seen)
+            self._arrive(seen)
             out = self._schedule(now)
             if out is None and self.pending is not None:
                 # Nothing may join the running batch: its results come first, and with them arrivals.
-                self._hand_over()
+                self._hand_over(now)
                 self._arrive(now)
                 out = self._schedule(now)
             if out is None:
@@ -173,11 +175,11 @@ class Loop:
             result = (out, self._compute(out, now))
             if self.late:
                 if self.pending is not None:
-                    self._hand_over()
+                    self._hand_over(now)
                 self.pending = result
             else:
                 self.pending = result
-                self._hand_over()
+                self._hand_over(now + 1)
             now, busy, self.steps = now + 1, True, self.steps + 1
         raise RuntimeError(f"{self.script.name}: more than {most_steps} steps")
 
@@ -198,6 +200,10 @@ class Loop:
             self.requests[number] = request
             self.emitted[number] = 0
             self.scheduler.add_request(request)
+
+    def _hang_up(self, upto: int) -> None:
+        for number, _ in self.clock.hang_ups(upto):
+            self.scheduler.finish_requests(str(number), RequestStatus.FINISHED_ABORTED)
 
     def _schedule(self, now: int) -> Any:
         before = {
@@ -239,8 +245,6 @@ class Loop:
         if not waiting or self.scheduler.running:
             return False
         head = int(waiting.peek_request().request_id)
-        from vllm.v1.request import RequestStatus
-
         self.scheduler.finish_requests(str(head), RequestStatus.FINISHED_ABORTED)
         self.scheduler.finished_req_ids = set()
         self.log.append([now, [], self._free(), [], [-1 - head]])
@@ -273,8 +277,10 @@ class Loop:
             req_ids=ids, req_id_to_index={r: i for i, r in enumerate(ids)}, sampled_token_ids=sampled
         )
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, now: int) -> None:
+        """Results of a step that has ended by `now`; whoever hung up meanwhile is taken out before."""
         assert self.pending is not None
+        self._hang_up(now)
         out, result = self.pending
         self.pending = None
         self.scheduler.update_from_output(out, result)
