@@ -23,6 +23,7 @@ from v4sim.errors import ConfigError
 from v4sim.metrics.calls import dense_codes
 
 if TYPE_CHECKING:
+    from v4sim.shadows import KeyedTree
     from v4traces import TraceTable
 
 Int64s = NDArray[np.int64]
@@ -79,12 +80,15 @@ def identify(table: TraceTable, policy: Sequence[str]) -> Identified:
     plain = table.bound_tokens()
     if not stated:
         return Identified(table, plain, np.zeros(table.n, dtype=np.int64))
-    whole = keyed(table, stated)
-    stale = plain - np.minimum(whole.bound_tokens, plain)
+    tree = keyed(table, stated)
+    bound = tree.bound_tokens()
+    stale = plain - np.minimum(bound, plain)
     if not policy:
         return Identified(table, plain, stale)
-    chosen = whole if set(policy) == set(stated) else keyed(table, policy)
-    return Identified(chosen, np.minimum(chosen.bound_tokens, plain), stale)
+    if set(policy) != set(stated):
+        tree = keyed(table, policy)
+        bound = tree.bound_tokens()
+    return Identified(tree.content(), np.minimum(bound, plain), stale)
 
 
 def _codes(table: TraceTable, name: str) -> NDArray[np.int32]:
@@ -108,12 +112,11 @@ class Keyed:
     group: NDArray[np.int32]
     group_tokens: Int64s
     group_names: list[str]
-    bound_tokens: Int64s  # of the calls alone
 
 
-def keyed(table: TraceTable, ids: Sequence[str]) -> Keyed:
+def keyed(table: TraceTable, ids: Sequence[str]) -> KeyedTree:
     """The content of a trace under the keys that these ids make."""
     from v4sim.shadows import KeyedTree
 
     key, _ = dense_codes(*(_codes(table, name) for name in ids))
-    return KeyedTree(table, key).content()
+    return KeyedTree(table, key)

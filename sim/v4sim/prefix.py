@@ -54,9 +54,9 @@ class PrefixIndex:
         start[parent < 0] = 0
         self._attach_to_owner(start, parent)
         # Arrays of machine integers: a million Python ints would take ten times the room.
-        self._start, self._parent = array("q"), array("q")
-        self._start.frombytes(np.concatenate([start, np.zeros(groups, dtype=np.int64)]).tobytes())
-        self._parent.frombytes(np.concatenate([parent, np.full(groups, NO_PARENT)]).tobytes())
+        of_groups = np.zeros(groups, dtype=np.int64)
+        self._start = array("i", np.concatenate([start, of_groups]).astype(np.intc).tobytes())
+        self._parent = array("i", np.concatenate([parent, of_groups + NO_PARENT]).astype(np.intc).tobytes())
 
     def _attach_to_owner(self, start: NDArray[np.int64], parent: NDArray[np.int64]) -> None:
         """Hang each span off the call that owns the token before it, not merely a call that repeats it.

@@ -128,10 +128,9 @@ class KeyedTree:
             group=group,
             group_tokens=np.where(group >= 0, np.array(self._group_tokens, dtype=np.int64), 0),
             group_names=[str(number) for number in range(len(self._pair_of))],
-            bound_tokens=self._bound(),
         )
 
-    def _bound(self) -> Int64s:
+    def bound_tokens(self) -> Int64s:
         """Per call: the longest prefix that an earlier call of its key had in its prompt.
 
         Calls that extend one of their own key have it from there, as in the trace itself. The others climb
@@ -162,6 +161,5 @@ class KeyedTree:
 
 
 def _numbers(column: NDArray[Any]) -> array[int]:
-    numbers = array("q")
-    numbers.frombytes(column.astype(np.int64).tobytes())
-    return numbers
+    # A trace has fewer rows, and its calls have fewer tokens, than 2^31.
+    return array("i", column.astype(np.intc).tobytes())

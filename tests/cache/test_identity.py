@@ -127,7 +127,7 @@ def test_an_endless_cache_serves_what_calls_of_one_key_share(make_trace: Make, c
     table = make_trace(texts.rows)
     if not stated_ids(table):
         return
-    found = keyed(table, ["snapshot_id"]).bound_tokens.tolist()
+    found = keyed(table, ["snapshot_id"]).bound_tokens().tolist()
     assert found == [texts.bound(row) for row in range(table.n)]
 
 

@@ -40,6 +40,15 @@ def test_text_codes_keep_texts_and_first_appearance():
     assert coded.equals("fork").tolist() == [False, False, False]
 
 
+def test_codes_of_any_list_are_numbered_by_appearance():
+    names = ("cold", "warm", "fork")
+    coded = Coded.by_appearance(np.array([2, 0, 2], dtype=np.int8), names)
+    assert (coded.names, coded.codes.tolist(), coded.codes.dtype) == (("fork", "cold"), [0, 1, 0], np.int8)
+    assert (coded[1], coded[-1], list(coded[1:]), len(coded)) == ("cold", "fork", ["cold", "fork"], 3)
+    assert Coded.of(coded) is coded
+    assert len(Coded.by_appearance(np.zeros(0, dtype=np.int8), names)) == 0
+
+
 def test_hits_of_a_call_never_admitted_are_none(make_calls):
     calls = make_calls([{"hit_tokens": -1, "hit_host_tokens": -1, "hit_storage_tokens": -1}])
     assert calls.hits_all_tiers.tolist() == [0]

@@ -11,7 +11,7 @@ import pytest
 
 from v4sim import config, rundir
 from v4sim.errors import RunError
-from v4sim.metrics import summarise
+from v4sim.metrics import calls_file, summarise
 from v4sim.metrics.calls_file import MEANING
 from v4sim.metrics.histogram import LogHistogram
 from v4sim.workload import WorkloadOptions
@@ -63,6 +63,15 @@ def test_what_was_written_is_read_back(run, summary, tmp_path):
         assert stored.calls[name].tolist() == column.tolist(), name
     assert list(stored.calls.event_class) == list(summary.calls.event_class)
     assert list(stored.calls.done) == list(summary.calls.done)
+
+
+def test_row_groups_only_cut_what_is_stored(run, summary, tmp_path, monkeypatch):
+    whole = rundir.write_run(run[0], summary, {}, tmp_path / "whole")
+    monkeypatch.setattr(calls_file, "_ROW_GROUP", 2)
+    cut = rundir.write_run(run[0], summary, {}, tmp_path / "cut")
+    files = [pq.ParquetFile(out / "calls.parquet") for out in (whole, cut)]
+    assert [file.num_row_groups for file in files] == [1, 2]
+    assert files[0].read().equals(files[1].read())
 
 
 def test_the_tree_has_every_entry_of_the_schema(summary):

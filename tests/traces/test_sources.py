@@ -11,7 +11,8 @@ import tarfile
 import pytest
 
 from v4traces import TraceError
-from v4traces.sources import documents
+from v4traces.importers.values import json_values
+from v4traces.sources import Document, documents
 
 
 @pytest.fixture
@@ -44,6 +45,7 @@ def _forms(values, folder):
         "no-newline-at-end.jsonl": lines.rstrip(),
         "list.json": json.dumps(values).encode(),
         "marked.json": b"\xef\xbb\xbf" + json.dumps(values).encode(),
+        "marked.jsonl": b"\xef\xbb\xbf" + lines,
         "lines.jsonl.gz": gzip.compress(lines),
         "lines.jsonl.xz": lzma.compress(lines),
         "plain.tar": _tar(values, "w"),
@@ -64,6 +66,17 @@ def test_the_same_sessions_in_any_packing_give_the_same_trace(tmp_path, run_impo
         results[name] = (table.output_tokens.tolist(), table.session_names, table.sha256)
     assert set(map(repr, results.values())) == {repr(results["in"])}
     assert results["in"][0] == [1, 2, 3]
+
+
+def test_only_newlines_end_a_line_and_a_lone_value_may_have_many():
+    def values(data):
+        return [value for _, value in json_values(Document("a.jsonl", data))]
+
+    separated = '{"text": "one\u2028two\x85three"}\r\n'.encode()
+    assert values(separated * 2) == [{"text": "one\u2028two\x85three"}] * 2
+    assert values(b"\n[1,\n2]\n") == [[1, 2]]
+    assert values(b"1\n\n") == [1]
+    assert values(b"1\n\n 2") == [1, 2]
 
 
 def test_files_of_a_folder_are_sorted_by_name_and_arguments_keep_their_order(tmp_path, run_import, sessions):
