@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from v4sim import config, simulate
@@ -38,7 +39,10 @@ class World:
 
     def with_calls(self, call: int, **values: Any) -> World:
         """The same run, but for some columns of one call."""
-        columns = {name: column.copy() for name, column in self.result.calls.items()}
+        columns = {
+            name: column.copy() if isinstance(column, np.ndarray) else list(column)
+            for name, column in self.result.calls.items()
+        }
         for name, value in values.items():
             columns[name][call] = value
         return World(replace(self.result, calls=columns), self.table, self.deployment)
