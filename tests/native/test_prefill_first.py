@@ -90,6 +90,23 @@ def test_a_retracted_call_loses_what_is_in_flight(driven: Driven, sets: list[str
     assert column(result, "output_tokens") == [9, 9]
 
 
+class RetractsForGood(Retracts):
+    """Has one seat less from then on."""
+
+    def _preempt(self) -> list[int]:
+        out = super()._preempt()
+        self._seats -= len(out)
+        return out
+
+
+def test_a_retracted_call_waits_behind_who_waits(driven: Driven) -> None:
+    """c stays at the head when b loses its place, until a has ended (50 to 90 ms); then b waits for c."""
+    rows = [call("a", 10, 9), call("b", 10, 9), call("c", 10, 2, at_s=0.045)]
+    result = driven(rows, lambda: RetractsForGood(seats=2), SYNC, kind="sglang")
+    assert column(result, "retractions") == [0, 1, 0]
+    assert column(result, "wait_kv_ns") == [0, 20_000_000, 40_000_000]
+
+
 def test_a_call_that_ended_in_flight_need_not_come_back(driven: Driven) -> None:
     """Its last token is with its client, while the engine took its place for not knowing."""
     engine = Retracts()
