@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from v4sim.config.deployment import Deployment
-from v4sim.cost import PARTS, Profile, RankLoad, StepCost, compile_cost, engine_constants, load_profile
+from v4sim.cost import (
+    PARTS,
+    Profile,
+    RankLoad,
+    StepCost,
+    compile_cost,
+    engine_constants,
+    load_profile,
+    together,
+)
 from v4sim.cost.base import PART_INDEX
 from v4sim.errors import ProfileError
 from v4sim.model import spec
@@ -152,6 +161,19 @@ def test_an_eager_prefill_lasts_as_long_as_its_process_launches_and_schedules(co
         assert drafting - free == 1000 * launch * (layer + dispatch + constants.operations_per_pass.value)
     long = [RankLoad(0, 0, 0, ((8192, 500_000),))] * 4
     assert step_ns(compiled(cpu_step_us=5_000.0), long) == step_ns(compiled(cpu_step_us=0.0), long)
+
+
+def test_shapes_of_prefills_are_not_kept_without_end(
+    compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = compiled()
+    shapes = [[RankLoad(0, 0, 0, ((256 + new, 0),)), *[RankLoad(0, 0, 0)] * 3] for new in range(20)]
+    priced = [cost.step(loads, 1, "prefill") for loads in shapes]
+    monkeypatch.setattr(together, "_PREFILLS_KEPT", 8)
+    assert [compiled().step(loads, 1, "prefill") for loads in shapes] == priced
+    forgetful: Any = compiled()
+    assert [forgetful.step(loads, 1, "prefill") for loads in [*shapes, *shapes]] == priced * 2
+    assert len(forgetful._together._prefill) <= 8
 
 
 def test_deepep_prefill_waits_for_counts_in_every_layer(compiled: Compile) -> None:

@@ -158,3 +158,17 @@ def test_a_client_that_has_its_answer_is_not_heard_of() -> None:
     bench = Bench("vllm", True, [(0, 32, 5, 50), (0, 32, 80, None)])
     bench.run()
     assert [call.outcome for call in bench.calls] == ["completed", "completed"]
+
+
+def test_the_reason_for_which_a_call_waited_ends_with_it() -> None:
+    """Who was refused need not be first in the queue: priorities may put it anywhere."""
+    bench = Bench("vllm", False, [(0, 8, 1, None), (0, 8, 1, None)])
+    (first, refused), rank = bench.calls, bench.rank
+    rank.enqueue(first, 0)
+    rank.enqueue(refused, 0)
+    rank.block(refused, "kv", 0)
+    rank.leave_queue(first, 3 * MS)
+    assert rank.blocked.head is refused
+    rank.leave_queue(refused, 5 * MS)
+    assert rank.blocked.head is None
+    assert refused.waits == [("kv", 5 * MS)]

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import simpy
 from fake import FakeEngine
 
+from v4sim.cache.legal import HitPolicy
+from v4sim.cache.owner import CacheOwner
+from v4sim.cache.tree import SpanTree
+from v4sim.engine.call import Call
+from v4sim.engine.native.rank import NativeRank
+from v4sim.prefix import PrefixIndex
 from v4sim.results import RunResult
 from v4traces import CallRow
 
 Driven = Callable[..., RunResult]
+SHARES = ("shared_tokens", "shared_output_tokens", "group_tokens")
 SYNC = ["engine.async_scheduling=false"]
 MTP = ["speculation.kind=mtp", "speculation.draft_tokens=2"]
 
@@ -148,3 +157,51 @@ def follow_whims(driven: Driven, engine: type[FakeEngine], sets: list[str], draf
 def test_whims_break_no_law(driven: Driven, late: bool, drafts: int) -> None:
     """Decodes left out, drafts cut, calls preempted."""
     follow_whims(driven, FakeEngine, [*([] if late else SYNC), *(MTP if drafts else [])], drafts, "vllm")
+
+
+def test_the_engine_is_told_to_forget_who_was_given_up() -> None:
+    """That is the call which was refused, be it first in the queue or not."""
+    engine = FakeEngine()
+    table: Any = SimpleNamespace(
+        n=2,
+        group_names=[],
+        group=np.full(2, -1),
+        parent=np.full(2, -1),
+        **dict.fromkeys(SHARES, np.zeros(2, int)),
+    )
+    owner = CacheOwner(
+        SpanTree(PrefixIndex(table, 256)),
+        HitPolicy("strict", 256, 128, 1),
+        kv_tokens=4096,
+        swa_tokens=0,
+        request_slots=8,
+    )
+    rank = NativeRank(0, 0, owner, engine, overhead_tokens=0, max_context_tokens=4096)
+    calls = [
+        Call(
+            index=number,
+            row=number,
+            uid=number,
+            session=number,
+            copy=0,
+            trigger=0,
+            event_class=0,
+            prompt_tokens=10,
+            output_tokens=1,
+            max_new_tokens=1,
+            priority=0,
+            bound_tokens=0,
+            ready_ns=0,
+            sent_ns=0,
+            done=simpy.Environment().event(),
+        )
+        for number in range(2)
+    ]
+    for one in calls:
+        rank.enqueue(one, 0)
+    rank.feed(0)
+    rank.block(calls[1], "kv", 0)
+    assert rank.drop_head("rejected", 5) is calls[1]
+    assert engine.heard == ["add 0", "add 1", "drop 1"]
+    assert list(rank.waiting) == [calls[0]]
+    assert list(rank.known) == [0]

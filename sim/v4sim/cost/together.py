@@ -1,6 +1,6 @@
 """What all ranks of a step do together: experts, collectives, LM head, draft passes, launches.
 
-Depends on token counts alone, so every shape is computed once and kept. The floats are rounded here, once,
+Depends on token counts alone, so a shape is computed once and kept. The floats are rounded here, once,
 half to even, so that both paths of the step cost share the same integers. Units: nanoseconds.
 """
 
@@ -19,6 +19,10 @@ from v4sim.cost.tables import Line
 if TYPE_CHECKING:
     from v4sim.config import Deployment
     from v4sim.model import ModelSpec
+
+
+# Full chunks recur at once; the last ones of prompts hardly ever, and a million of them are too many to keep.
+_PREFILLS_KEPT = 1 << 14
 
 
 class Together(NamedTuple):
@@ -98,6 +102,8 @@ class TogetherCost:
         key = (rows, new, tokens, sampled)
         found = self._prefill.get(key)
         if found is None:
+            if len(self._prefill) >= _PREFILLS_KEPT:
+                self._prefill.clear()
             layer = self._experts.layer(*tokens, True)
             draft = self._draft.prefill(*new) + self._draft.decode(*rows)
             passes = self._draft.passes(rows[2]) if rows[0] else 0

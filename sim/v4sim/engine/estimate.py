@@ -1,6 +1,6 @@
 """SGLang's admission estimate: how much of the announced output to hold room for, and what a pass may spend.
 
-After SGLang 0.5.15 (`new_token_ratio_tracker.py`, `schedule_policy.py`). Reads what the client asked for,
+After SGLang 0.5.23 (`new_token_ratio_tracker.py`, `schedule_policy.py`). Reads what the client asked for,
 never the true length of an answer. Units: tokens.
 """
 

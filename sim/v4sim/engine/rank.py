@@ -1,4 +1,4 @@
-"""One attention-DP rank: its queue, its running calls and the cache they hold.
+"""One attention-DP rank: how its calls decode and leave, and what becomes of the cache they hold.
 
 Verbs only, no sequence: the scheduler decides who is admitted, the replica when a step ends. Every
 verb keeps the pools in step with what calls hold (`holdings`).
@@ -123,7 +123,7 @@ class Rank(Members):
 
     def leave_queue(self, call: Call, now_ns: int) -> None:
         """`call` waits no longer: its client is gone."""
-        if self.waiting[0] is call:
+        if self.blocked.head is call:
             self.blocked.close(now_ns)
         self.waiting.remove(call)
         call.outcome, call.state = "aborted", FINISHED

@@ -124,8 +124,9 @@ class NativeRank(Rank):
         super().abort(call, lookahead_tokens)
 
     def drop_head(self, outcome: str, now_ns: int) -> Call:
-        self.forget(self.waiting[0])
-        return super().drop_head(outcome, now_ns)
+        call = super().drop_head(outcome, now_ns)
+        self.forget(call)
+        return call
 
     def forget(self, call: Call) -> None:
         """The engine is told that it need not go on with `call`."""
