@@ -101,6 +101,7 @@ PROVENANCE: dict[str, str] = {
     "inferred": "read out of the engine's code or counted from the model",
     "assumed": "nothing was found; a stated guess",
     "derived": "a difference of other parts",
+    "given": "stated by the deployment",
 }
 
 

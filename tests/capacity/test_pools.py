@@ -139,6 +139,9 @@ class TestLaws:
         assert more.swa_tokens > by_cap.swa_tokens
         by_ratio = plan("engine.swa_full_ratio=0.2", preset=preset)
         assert by_ratio.swa_tokens == by_ratio.kv_tokens // 5 // 256 * 256
+        given = plan(f"engine.swa_tokens_per_rank={2 * by_cap.swa_tokens}", preset=preset)
+        assert given.swa_tokens == 2 * by_cap.swa_tokens
+        assert by_ratio.kv_tokens < 0.95 * by_cap.kv_tokens < given.kv_tokens < by_cap.kv_tokens
 
     @given(st.integers(8, 4000))
     def test_an_override_is_kept_to_the_page(self, pages: int) -> None:

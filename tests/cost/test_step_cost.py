@@ -213,6 +213,20 @@ def test_provenance_names_every_operation_with_its_source_and_error(compiled: Co
     assert all(row["source"] and row["domain"] for row in rows.values())
 
 
+def test_what_the_deployment_states_is_not_said_to_be_published(compiled: Compile) -> None:
+    own = {"cpu_step_us": 900.0, "cpu_launch_us": 55.0, "cpu_cached_token_us": 1.5, "cpu_request_us": 80.0}
+    rows = {row["op"]: row for row in compiled(**own).provenance()}
+    given = {name: row["domain"] for name, row in rows.items() if row["kind"] == "given"}
+    assert given == {
+        "engine.cpu_step_us": "900",
+        "eager_launch.sglang": "55",
+        "engine.cpu_cached_token_us": "1.5",
+        "engine.cpu_request_us": "80",
+    }
+    assert "engine.dp_gather_us" not in rows
+    assert "engine.dp_gather_us" in {row["op"] for row in compiled(cpu_launch_us=55.0).provenance()}
+
+
 def test_every_preset_has_a_price(profiles: Callable[[str], Profile]) -> None:
     from v4sim import config
 

@@ -160,6 +160,16 @@ _ENGINES: dict[str, EngineConstants] = {
 }
 
 
+_OWN = ("cpu_step_us", "cpu_cached_token_us", "cpu_request_us")
+
+
+def stated_us(engine: EngineSection) -> dict[str, float]:
+    """Host times that the deployment states itself, by the row of the provenance that they replace."""
+    found = {f"engine.{name}": getattr(engine, name) for name in _OWN}
+    found[f"eager_launch.{engine.kind}"] = engine.cpu_launch_us
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def cpu_step_us(engine: EngineSection, attention_dp: int, constants: EngineConstants | None = None) -> float:
     """Host work of one scheduler iteration: the deployment's own value, else the constants'."""
     if engine.cpu_step_us is not None:

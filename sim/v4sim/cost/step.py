@@ -25,7 +25,7 @@ import numpy as np
 from v4sim.cost.attention import IDLE, NO_PREFILL, NS, AttentionCost
 from v4sim.cost.base import PART_INDEX, PARTS, Int64, RankLoad
 from v4sim.cost.domain import Seen
-from v4sim.cost.engine_constants import EngineConstants, cpu_step_us, host_is_hidden
+from v4sim.cost.engine_constants import EngineConstants, cpu_step_us, host_is_hidden, stated_us
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
 from v4sim.cost.together import Together, TogetherCost
@@ -61,6 +61,7 @@ class ProfileCost:
     ) -> None:
         engine = deployment.engine
         self._profile, self._constants = profile, constants
+        self._stated_us = stated_us(engine)
         self._attention = AttentionCost(profile, deployment, spec)
         mhc = profile.operation(f"mhc.{engine.kind}.{spec.name}")
         self._mhc = mhc.line(NS)
@@ -239,7 +240,7 @@ class ProfileCost:
         return found
 
     def provenance(self) -> list[dict[str, Any]]:
-        rows = []
+        rows: list[dict[str, Any]] = []
         for name in sorted(self._operations):
             operation = self._operations[name]
             source, residual = self._profile.provenance_of(operation), operation.residual
@@ -252,7 +253,16 @@ class ProfileCost:
                     "residual": {"median": residual.median, "p95": residual.p95, "rows": residual.rows},
                 }
             )
-        return rows + self._constants.provenance()
+        rows += self._constants.provenance()
+        stated = self._stated_us
+        for row in rows:
+            if row["op"] in stated:
+                row.update(
+                    kind="given", source="the deployment", domain=f"{stated[row['op']]:g}", residual=None
+                )
+        if "engine.cpu_step_us" in stated:  # the whole step: the exchange between ranks is part of it
+            rows = [row for row in rows if row["op"] != "engine.dp_gather_us"]
+        return rows
 
     def domain_warnings(self) -> list[str]:
         attention = self._attention
