@@ -162,9 +162,10 @@ class Calls:
         stride = int(max(self["row"].max(), rows.max(initial=0))) + 1
         keys = self["row"] + self["instance"] * stride
         order = np.argsort(keys, kind="stable")
+        keys = keys[order]
         wanted = rows + copies * stride
-        at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-        return np.where((rows >= 0) & (keys[order][at] == wanted), order[at], -1)
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where((rows >= 0) & (keys[at] == wanted), order[at], -1)
 
     def dense(self, *names: str) -> tuple[Int64s, int]:
         """Codes 0..k-1 of the distinct combinations of columns, in order of first appearance; and k."""
