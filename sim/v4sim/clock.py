@@ -51,8 +51,8 @@ def to_s(nanoseconds: int) -> float:
 
 def call_at(env: simpy.Environment, at_ns: int, priority: int, action: Callable[[], None]) -> None:
     """Run `action` at simulated time `at_ns` (not before now) with the given priority."""
-    # simpy names two priorities and orders by any integer, and of an event it reads what `_Moment` has.
-    env.schedule(_Moment(action), priority, at_ns - int(env.now))  # type: ignore[arg-type]
+    # simpy names two priorities and an Event, but orders by any integer and reads no more than `_Moment` has.
+    env.schedule(_Moment(action), priority, at_ns - int(env.now))  # type: ignore[arg-type]  # see above
 
 
 class _Moment:

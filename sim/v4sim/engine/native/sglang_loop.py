@@ -63,7 +63,11 @@ class Nothing:
         return 0
 
 
-class Loop(Scheduler):  # type: ignore[misc]
+def _as_it_is(batch: Any, *args: Any, **kwargs: Any) -> Any:
+    return batch
+
+
+class Loop(Scheduler):  # type: ignore[misc]  # SGLang has no types here, so its class is Any
     """One rank's scheduler. `retracted`, `aborted`: ids of the latest choice, first to last."""
 
     def __init__(self, options: Options) -> None:
@@ -175,11 +179,10 @@ class Loop(Scheduler):  # type: ignore[misc]
         self.policy = schedule_policy.SchedulePolicy(
             options.schedule_policy, self.tree_cache, False, options.by_priority, False
         )
-        passing = lambda batch, *args, **kwargs: batch  # noqa: E731
         self.dp_attn_adapter = SimpleNamespace(
-            maybe_prepare_mlp_sync_batch=passing, maybe_convert_decode_to_extend=passing
+            maybe_prepare_mlp_sync_batch=_as_it_is, maybe_convert_decode_to_extend=_as_it_is
         )
-        self.ngram_embedding_manager = SimpleNamespace(prepare_for_forward=passing)
+        self.ngram_embedding_manager = SimpleNamespace(prepare_for_forward=_as_it_is)
         self.grammar_manager = SimpleNamespace(
             has_waiting_grammars=lambda: False, abort_requests=lambda request: None
         )
