@@ -1,4 +1,4 @@
-"""What docs/backtest-notes.md says of the host: what one launch time explains, and what is charged with drafts."""
+"""What docs/backtest-notes.md says of the host: what one launch time explains, and what drafts are charged."""
 
 from __future__ import annotations
 
