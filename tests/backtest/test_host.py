@@ -1,4 +1,4 @@
-"""What docs/backtest-notes.md says of the host: what one launch time explains, and what drafts are charged."""
+"""What docs/backtest-notes.md says of the host: what one launch time explains, and what drafts cost it."""
 
 from __future__ import annotations
 
