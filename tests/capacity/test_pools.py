@@ -137,6 +137,10 @@ class TestLaws:
         slots = by_cap.request_slots
         assert by_cap.swa_tokens == slots * (128 + 128 + 256 + 256) + 2 * 2048 + 256 + 4 * slots * (128 + 256)
         assert more.swa_tokens > by_cap.swa_tokens
+        resolved = resolve(load(preset))
+        assert resolved.engine.swa_full_ratio is None  # what is shown is what is in force
+        assert resolve(load()).engine.swa_full_ratio == 0.1
+        assert pools(resolved, spec(resolved.model.name)) == by_cap  # written back, it stays so
         by_ratio = plan("engine.swa_full_ratio=0.2", preset=preset)
         assert by_ratio.swa_tokens == by_ratio.kv_tokens // 5 // 256 * 256
         given = plan(f"engine.swa_tokens_per_rank={2 * by_cap.swa_tokens}", preset=preset)

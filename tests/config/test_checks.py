@@ -120,14 +120,28 @@ def test_lists_of_engine_options_name_real_options() -> None:
 
 @pytest.mark.parametrize("key", sorted(SGLANG_ONLY))
 def test_an_sglang_option_is_refused_by_vllm(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"engine.{key} does not exist in vllm"):
-        load(VLLM, [f"engine.{key}={other_value(key)}"])
+    for value in values(key):
+        with pytest.raises(ConfigError, match=f"engine.{key} does not exist in vllm"):
+            load(VLLM, [f"engine.{key}={value}"])
 
 
 @pytest.mark.parametrize("key", sorted(VLLM_ONLY))
 def test_a_vllm_option_is_refused_by_sglang(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"engine.{key} does not exist in sglang"):
-        load(sets=[f"engine.{key}={other_value(key)}"])
+    for value in values(key):
+        with pytest.raises(ConfigError, match=f"engine.{key} does not exist in sglang"):
+            load(sets=[f"engine.{key}={value}"])
+
+
+def test_options_of_the_other_engine_are_not_shown() -> None:
+    for preset, absent in ((DEFAULT_PRESET, VLLM_ONLY), (VLLM, SGLANG_ONLY)):
+        shown = resolve(load(preset)).options()["engine"]
+        assert set(shown) == set(EngineSection.model_fields) - absent
+
+
+def values(key: str) -> list[str]:
+    """Legal values: one that is not the default, and the default itself where it can be written."""
+    default = EngineSection.model_fields[key].default
+    return [other_value(key)] if default is None else [other_value(key), str(default).lower()]
 
 
 def other_value(key: str) -> str:
@@ -135,6 +149,8 @@ def other_value(key: str) -> str:
     default = EngineSection.model_fields[key].default
     if key == "window_retention":
         return "all"
+    if key == "swa_full_ratio":
+        return "0.2"
     if isinstance(default, bool):
         return str(not default).lower()
     if isinstance(default, str):

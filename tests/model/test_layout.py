@@ -292,3 +292,9 @@ class TestVllm:
         expected = [f.name for f in history_families(any_model, dtype)]
         found: Layout = VllmLayout(any_model, dtype)
         assert sorted(found.family_bytes(1000)) == sorted([*expected, "swa"])
+
+
+def test_vllm_026_packs_as_025_and_counts_steps_as_027() -> None:
+    old, between, new = (VllmLayout(spec("v4-flash"), "fp4", version=v) for v in ("0.25", "0.26.1", "0.27"))
+    assert old.block_bytes == between.block_bytes > new.block_bytes
+    assert [layout.steps_in_flight(True) for layout in (old, between, new)] == [1, 2, 2]

@@ -68,11 +68,10 @@ def _sglang(
     state = layout.state_bytes(slots)
     budget = static - _sum(fixed) - state
 
-    page, ratio, cap = engine.page_tokens, engine.swa_full_ratio, 0
-    if _sizes_windows_by_cap(d, spec, limits):
+    page, ratio, cap = engine.page_tokens, engine.swa_full_ratio or 0.0, 0
+    if engine.swa_full_ratio is None:  # windows for the calls that may run
         assert limits.chunk_tokens is not None
         cap = engine.swa_tokens_per_rank or layout.cap_swa_tokens(slots, limits.chunk_tokens, engine.overlap)
-        ratio = 0.0
         budget -= int(cap * layout.bytes_per_swa_token(draft))
     priced = layout.bytes_per_full_token(ratio, draft)
     swa_page_bytes = layout.swa_page_bytes + draft * layout.swa_layer_page_bytes
@@ -188,12 +187,6 @@ def _vllm(
         window_blocks_step=window_step,
         window_blocks_kept=layout.kept_window_blocks,
     )
-
-
-def _sizes_windows_by_cap(d: Deployment, spec: ModelSpec, limits: RankLimits) -> bool:
-    """SGLang's default for V4.1: windows for the calls that may run. V4 is given a ratio of 0.1."""
-    by_ratio = "swa_full_ratio" in d.engine.model_fields_set
-    return spec.compressor.kind == "latent" and not by_ratio and limits.chunk_tokens is not None
 
 
 def _draft_layers(d: Deployment, spec: ModelSpec) -> int:

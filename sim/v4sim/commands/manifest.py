@@ -38,7 +38,7 @@ def manifest(scenario: Scenario) -> dict[str, Any]:
             "gpu": profile.gpu,
             "sha256": hashlib.sha256(dump_profile(profile).encode()).hexdigest(),
         },
-        "deployment": scenario.deployment.model_dump(mode="json"),
+        "deployment": scenario.deployment.options(),
         "workload": asdict(scenario.workload),
         "versions": {
             "python": platform.python_version(),

@@ -86,7 +86,7 @@ def deployment_facts(name: str, settings: list[str]) -> dict[str, Any]:
 def _options(deployment: Deployment) -> dict[str, Any]:
     return {
         section: dict(value) if isinstance(value, Mapping) else value
-        for section, value in deployment.model_dump(mode="json").items()
+        for section, value in deployment.options().items()
     }
 
 

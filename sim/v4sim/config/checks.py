@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from v4sim.config.deployment import SGLANG_ONLY, VLLM_ONLY, Deployment, EngineSection, changed
+from v4sim.config.deployment import Deployment, EngineSection, changed, foreign
 from v4sim.config.native import native_scheduler
 from v4sim.errors import ConfigError
 from v4sim.model import ModelSpec
@@ -85,9 +85,9 @@ def _model(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
 
 def _engine_options(d: Deployment, spec: ModelSpec, device: GpuSpec) -> str | None:
     e = d.engine
-    foreign = SGLANG_ONLY if e.kind == "vllm" else VLLM_ONLY
+    absent = foreign(e.kind)
     for key in EngineSection.model_fields:
-        if key in foreign and changed(e, key) and key in e.model_fields_set:
+        if key in absent and key in e.model_fields_set:
             other = _COUNTERPART.get(key)
             hint = f"use engine.{other}" if other else "leave it out"
             return f"engine.{key} does not exist in {e.kind}: {hint}."

@@ -17,7 +17,7 @@ vLLM 0.33 (0.29 or 0.25 where the version says so).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -113,7 +113,8 @@ class EngineSection(Section):
     # Memory and cache
     page_tokens: int = Field(default=256, ge=128)
     mem_fraction: float | None = Field(default=None, gt=0, lt=1)
-    swa_full_ratio: float = Field(default=0.1, gt=0, le=1)
+    # Window tokens per KV token. None: 0.1; with chunked prefill V4.1 has windows for the calls that may run.
+    swa_full_ratio: float | None = Field(default=None, gt=0, le=1)
     kv_tokens_per_rank: int | None = Field(default=None, ge=256)
     swa_tokens_per_rank: int | None = Field(default=None, ge=256)
     prefix_cache: bool = True
@@ -166,6 +167,11 @@ class EngineSection(Section):
     cpu_launch_us: float | None = Field(default=None, ge=0)
     cpu_cached_token_us: float | None = Field(default=None, ge=0)
     cpu_request_us: float | None = Field(default=None, ge=0)
+
+
+def foreign(kind: EngineKind) -> frozenset[str]:
+    """Options that an engine does not have."""
+    return SGLANG_ONLY if kind == "vllm" else VLLM_ONLY
 
 
 def changed(section: EngineSection, key: str) -> bool:
@@ -225,6 +231,10 @@ class Deployment(Section):
     speculation: SpeculationSection = SpeculationSection()
     router: RouterSection = RouterSection()
     objective: ObjectiveSection = ObjectiveSection()
+
+    def options(self) -> dict[str, Any]:
+        """All options as plain values, less those that the engine does not have."""
+        return self.model_dump(mode="json", exclude={"engine": set(foreign(self.engine.kind))})
 
     @property
     def gpus_per_replica(self) -> int:

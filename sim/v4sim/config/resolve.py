@@ -1,7 +1,8 @@
 """What the engine would choose: every None of a deployment replaced by the engine's own default.
 
 Rules with their source (repository paths as read in 2026): SGLang `arg_groups/memory_hook.py` (chunk and
-graph sizes by GPU memory, reserved memory), `arg_groups/deepseek_v4_hook.py` (256 running requests),
+graph sizes by GPU memory, reserved memory), `arg_groups/deepseek_v4_hook.py` (256 running requests, the
+ratio of the windows),
 `server_args.py` (division by the DP size, conservativeness x 0.3 under DP attention); vLLM
 `engine/arg_utils.py` and `config/scheduler.py` (0.92 of the memory since 0.29, 0.9 before; the gate on
 the whole prompt since 0.29). The SGLang numbers of the reserved-memory formula are MiB.
@@ -22,6 +23,7 @@ from v4sim.model.hardware import MIB, gpu
 from v4sim.model.ops import deepep_buffer_bytes
 
 DPA_CONSERVATIVENESS = 0.3
+SWA_FULL_RATIO = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,6 @@ def resolve(deployment: Deployment) -> Deployment:
         else engine.moe_backend,
         "cuda_graph_max_bs": engine.cuda_graph_max_bs
         or sglang_graph_max_bs(memory_mib, deployment.gpus_per_replica),
-        "chunked_prefill_tokens": engine.chunked_prefill_tokens,
-        "max_running": engine.max_running,
         "front_ends": engine.front_ends or (1 if sglang else deployment.parallel.attention_dp),
     }
     engine_values["index_tile_gib"] = engine.index_tile_gib
@@ -128,8 +128,11 @@ def resolve(deployment: Deployment) -> Deployment:
         deepep_mib = 0.0
         if engine_values["moe_backend"] == "deepep":
             deepep_mib = deepep_buffer_bytes(spec, engine_values["dispatch_tokens_per_rank"]) / MIB
-        if engine.chunked_prefill_tokens is None:
-            engine_values["chunked_prefill_tokens"] = sglang_chunk_tokens(memory_mib)
+        chunk = engine.chunked_prefill_tokens
+        chunk = sglang_chunk_tokens(memory_mib) if chunk is None else chunk
+        engine_values["chunked_prefill_tokens"] = chunk
+        if engine.swa_full_ratio is None and not (spec.compressor.kind == "latent" and chunk > 0):
+            engine_values["swa_full_ratio"] = SWA_FULL_RATIO
         engine_values["max_running"] = engine.max_running or 256
         engine_values["mem_fraction"] = engine.mem_fraction or (
             1.0 - (sglang_reserved_mib(deployment, memory_mib) + deepep_mib) / memory_mib

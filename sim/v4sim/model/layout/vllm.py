@@ -46,12 +46,17 @@ class VllmLayout(Layout):
         version: str = NEWEST,
     ) -> None:
         super().__init__(spec, index_dtype, page_tokens)
-        self.is_old = version.startswith("0.25")
+        major, minor = (int(part) for part in version.split(".")[:2])
+        self._release = major, minor
         self.draft_layers = draft_layers
         # Drafts do not lengthen V4's windows of state: a block holds the same few rows.
         self.rings = state_rings(spec, draft_tokens if self._is_latent else 0)
         self.buckets = (self._history(), self._windows(), *self._states())
-        self.packing: Packing = (pack_tuples if self.is_old else pack_widest)(self.buckets)
+        self.packing: Packing = (pack_tuples if self._is_old else pack_widest)(self.buckets)
+
+    @property
+    def _is_old(self) -> bool:
+        return self._release < (0, 27)
 
     @property
     def _is_latent(self) -> bool:
@@ -65,7 +70,7 @@ class VllmLayout(Layout):
         pages = []
         for family in self.families:
             entry = family.entry_bytes
-            if self.is_old and family.name.endswith("_index"):
+            if self._is_old and family.name.endswith("_index"):
                 entry = max(self.spec.index_bytes.values())
             pages.append((self._padded(self.page_tokens // family.ratio * entry), family.layers))
         return Bucket("history", HISTORY, self.page_tokens, tuple(pages))
@@ -113,7 +118,7 @@ class VllmLayout(Layout):
 
         0.25 counted one in any case.
         """
-        return 2 if async_scheduling and not self.is_old else 1
+        return 2 if async_scheduling and self._release >= (0, 26) else 1
 
     def window_blocks(self, step_tokens: int) -> int:
         """Most blocks of a long request's window groups, while so many of its tokens are under way."""
@@ -142,7 +147,7 @@ class VllmLayout(Layout):
         0.25 counts the bytes of layers in units of the history's, so that a block of few layers counts for
         less than the block it takes.
         """
-        if not self.is_old:
+        if not self._is_old:
             return self.request_blocks(max_model_len, step_tokens)
         history = self.packing.buckets[0].layer_bytes
         total = sum(
