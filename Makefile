@@ -43,7 +43,7 @@ format: $(VENV)/.dev ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .bench-venv/.made ## time whole processes on the public traces, compiled; writes bench/results.json (BENCH_ARGS=--help)
+bench: .bench-venv/.made $(if $(findstring --aisimulate,$(BENCH_ARGS)),.aisimulate-venv/.made) ## time whole processes on the public traces, compiled; writes bench/results.json (BENCH_ARGS=--help)
 	.bench-venv/bin/python bench/run.py $(BENCH_ARGS)
 
 sample: $(VENV)/.base ## make the bundled sample trace again, byte for byte
@@ -82,7 +82,7 @@ oracle: $(VENV)/.base .oracle-venv/.made ## ask SGLang's and vLLM's own schedule
 	@cd tests/oracle && PYTHONPATH=. $(CURDIR)/$(BIN)/python -m oracle.report recorded
 
 clean: ## remove the venv, caches and the demo run
-	rm -rf $(VENV) .bench-venv $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .bench-venv .aisimulate-venv $(DEMO_RUN) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an install is repeated when what it depends on has changed, and never otherwise.
@@ -108,6 +108,12 @@ $(VENV)/.dev: $(VENV)/.base
 	@test -x .bench-venv/bin/python || $(PYTHON) -m venv .bench-venv
 	@V4SIM_COMPILE=1 PIP_CONSTRAINT=constraints.txt .bench-venv/bin/python -m pip --disable-pip-version-check \
 	  install --quiet .
+	@touch $@
+
+.aisimulate-venv/.made: bench/peer-requirements.txt
+	@echo "installing AISimulate into .aisimulate-venv" >&2
+	@$(PYTHON) -m venv --clear .aisimulate-venv
+	@.aisimulate-venv/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<
 	@touch $@
 
 .oracle-venv/.made: tests/oracle/requirements.txt

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +48,14 @@ def run(command: Sequence[str]) -> Cost:
     # ru_maxrss is in KiB on Linux and in bytes on macOS.
     unit = 1.0 if sys.platform == "darwin" else 1024.0
     return Cost(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit / 1e6)
+
+
+def summary(costs: list[Cost]) -> dict[str, Any]:
+    walls = [cost.wall_s for cost in costs]
+    return {
+        "median_wall_s": round(statistics.median(walls), 3),
+        "median_cpu_s": round(statistics.median(cost.cpu_s for cost in costs), 3),
+        "min_wall_s": round(min(walls), 3),
+        "peak_rss_mb": round(max(cost.peak_rss_mb for cost in costs), 1),
+        "runs": [cost.as_json() for cost in costs],
+    }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import machine
-from measure import Cost, run
+from measure import Cost, run, summary
+from peer import Peer
 from sets import SETS, BenchSet
 
 REPO = Path(__file__).resolve().parents[1]
@@ -40,6 +40,14 @@ def main() -> None:
         metavar="CALLS",
         help="also replay synthetic traces of so many calls (default sizes: up to 1,000,000)",
     )
+    parser.add_argument(
+        "--aisimulate",
+        type=Path,
+        nargs="?",
+        const=REPO / ".aisimulate-venv",
+        metavar="VENV",
+        help="also replay each set with NVIDIA's AISimulate, turn by turn (default venv: .aisimulate-venv)",
+    )
     parser.add_argument("--output", type=Path, default=REPO / "bench/results.json")
     options = parser.parse_args()
 
@@ -53,7 +61,7 @@ def main() -> None:
     report["reference_loop_s"] = [round(machine.reference_loop_s(), 3)]
     with tempfile.TemporaryDirectory(prefix="v4sim-bench-") as folder:
         for name in filter(None, options.sets.split(",")):
-            report["sets"][name] = bench_set(SETS[name], options.data, Path(folder), options.repeats)
+            report["sets"][name] = bench_set(SETS[name], options, Path(folder))
         if options.growth is not None:
             sizes = options.growth or GROWTH_CALLS
             report["growth"] = [growth(calls, Path(folder)) for calls in sizes]
@@ -62,20 +70,28 @@ def main() -> None:
     say(f"Wrote {options.output}")
 
 
-def bench_set(bench: BenchSet, data: Path, scratch: Path, repeats: int) -> dict[str, Any]:
-    raw = bench.unpack(data, scratch)
+def bench_set(bench: BenchSet, options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    repeats: int = options.repeats
+    raw = bench.unpack(options.data, scratch)
     trace = scratch / f"{bench.name}.parquet"
     ways: dict[str, list[Cost]] = {"import": [], "replay": [], "replay_with_report": []}
     checksums = set()
+    peer = Peer.on(options.aisimulate, bench, raw, scratch) if options.aisimulate else None
     for turn in range(repeats):
         ways["import"].append(import_trace(bench, raw, trace))
         for way, flags in (("replay", ["--no-report"]), ("replay_with_report", [])):
             run_folder = scratch / f"{bench.name}-{way}"
             ways[way].append(replay(trace, run_folder, [*bench.replay, *flags]))
             checksums.add(sha256(run_folder / "calls.parquet"))
+        if peer:
+            peer.turn(json.loads((scratch / f"{bench.name}-replay/result.json").read_text()))
+        latest = {
+            **ways,
+            **({f"aisimulate {way}": costs for way, costs in peer.ways.items()} if peer else {}),
+        }
         say(
             f"{bench.name} {turn + 1}/{repeats}: "
-            + ", ".join(f"{w} {c[-1].wall_s:.2f} s" for w, c in ways.items())
+            + ", ".join(f"{w} {c[-1].wall_s:.2f} s" for w, c in latest.items())
         )
     if len(checksums) != 1:
         sys.exit(f"set {bench.name}: calls.parquet differs between runs: {sorted(checksums)}")
@@ -85,6 +101,7 @@ def bench_set(bench: BenchSet, data: Path, scratch: Path, repeats: int) -> dict[
         "work": work(scratch / f"{bench.name}-replay"),
         "calls_parquet_sha256": checksums.pop(),
         "ways": {way: summary(costs) for way, costs in ways.items()},
+        **({"aisimulate": peer.section(ways)} if peer else {}),
     }
 
 
@@ -117,16 +134,6 @@ def work(run_folder: Path) -> dict[str, Any]:
         "steps": result["totals"]["steps"],
         "hit_ratio": full["hit"]["token_ratio"],
         "simulated_s": result["totals"]["simulated_s"],
-    }
-
-
-def summary(costs: list[Cost]) -> dict[str, Any]:
-    walls = [cost.wall_s for cost in costs]
-    return {
-        "median_wall_s": round(statistics.median(walls), 3),
-        "min_wall_s": round(min(walls), 3),
-        "peak_rss_mb": round(max(cost.peak_rss_mb for cost in costs), 1),
-        "runs": [cost.as_json() for cost in costs],
     }
 
 
