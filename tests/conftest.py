@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,14 @@ def shared_data() -> Path:
     if not (folder / "weka").is_dir():
         pytest.skip(f"the public traces are not beside the checkout ({folder.parent.name}/{folder.name})")
     return folder
+
+
+@pytest.fixture
+def sigint_heeded() -> Iterator[None]:
+    """Children hear SIGINT, even where the tests run in the background of a script, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

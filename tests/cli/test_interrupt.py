@@ -13,6 +13,7 @@ import pytest
 STARTED = "simulating"
 
 
+@pytest.mark.usefixtures("sigint_heeded")
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_replay_leaves_nothing(long_trace: Path, tmp_path: Path, stop: int, code: int) -> None:
     folder = tmp_path / "out"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from v4sim.cost import Profile, RankLoad, StepCost
 from v4sim.cost.base import PART_INDEX
+from v4sim.cost.engine_constants import engine_constants
 
 Compile = Callable[..., StepCost]
 CHOICES: tuple[dict[str, Any], ...] = (
@@ -89,7 +90,21 @@ def test_decodes_that_join_a_chunk_never_make_it_shorter(
     alone = step(cost, spread(choice, RankLoad(0, 0, 0, chunk)))
     joined = step(cost, spread(choice, RankLoad(rows, rows * 4096, 4096, chunk)))
     apart = step(cost, spread(choice, RankLoad(rows, rows * 4096, 4096)))
-    assert alone <= joined <= alone + apart, "joining pays the launch floor once"
+    graphs = int(engine_constants(choice.get("engine", "sglang")).prefill_graph_tokens.value)
+    if new <= graphs < new + rows:  # together they are more than the graphs take: launched one by one
+        eager = step(cost, spread(choice, RankLoad(0, 0, 0, ((graphs + 1, past),))))
+        assert alone <= joined <= eager + apart
+    else:
+        assert alone <= joined <= alone + apart, "joining pays the launch floor once"
+
+
+def test_a_decode_that_joins_a_chunk_past_the_graphs_waits_for_the_host(compiled: Compile) -> None:
+    """vLLM captures up to 512 tokens: the chunk of 512 is replayed, with one row beside it it is launched."""
+    cost = compiled(engine="vllm", dp=8, ep=8)
+    replayed, launched = (
+        step(cost, spread({"dp": 8}, RankLoad(rows, rows * 4096, 4096, ((512, 0),)))) for rows in (0, 1)
+    )
+    assert launched > 2 * replayed
 
 
 def test_a_rank_that_mixes_pays_the_launch_floor_of_its_modules_once(compiled: Compile) -> None:

@@ -167,6 +167,7 @@ def test_a_reader_that_leaves_is_no_error(trace):
     assert process.stderr.read() == ""
 
 
+@pytest.mark.usefixtures("sigint_heeded")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_an_interrupted_import_leaves_nothing(tmp_path, number, code):
     # The importer waits for the end of a pipe; what it has begun to write is removed.
