@@ -5,6 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
   && { echo $$p; break; }; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SAMPLE := traces/v4traces/data/sample.parquet
 DEMO_RUN := demo-run
@@ -29,13 +30,13 @@ demo: $(VENV)/.base ## replay the bundled sample trace and write its report
 	@echo "report: $(CURDIR)/$(DEMO_RUN)/report.html"
 
 test: $(VENV)/.dev ## run the tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 check: $(VENV)/.dev ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 extras: $(VENV)/.extras ## install what the tests of kernels and published tables need; without, they skip
 
