@@ -26,7 +26,7 @@ from v4calib.rows import combine
 from v4sim.config import load as load_deployment
 from v4sim.config import resolve
 from v4sim.cost import compile_cost, load_profile
-from v4sim.cost.base import RankLoad
+from v4sim.cost.load import RankLoad
 from v4sim.cost.profile import dump_profile, parse_profile
 from v4sim.model import spec
 

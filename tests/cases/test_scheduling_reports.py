@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from v4sim.cost.base import ConstantCost, RankLoad
+from v4sim.cost.base import ConstantCost
+from v4sim.cost.load import RankLoad
 from v4sim.results import RunResult
 from v4traces import CallRow
 

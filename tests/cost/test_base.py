@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from v4sim.cost.base import PART_INDEX, PARTS, ConstantCost, RankLoad
+from v4sim.cost.base import PART_INDEX, PARTS, ConstantCost
+from v4sim.cost.load import RankLoad
 from v4sim.errors import ProfileError
 
 seconds = st.floats(0, 10, allow_nan=False)

@@ -1,4 +1,4 @@
-"""What a step costs: the parts, a rank's load, the `StepCost` protocol and its simplest form.
+"""What a step costs: the parts, the `StepCost` protocol and its simplest form.
 
 A replica steps in lockstep: one `RankLoad` per attention-DP rank goes in, integer nanoseconds per
 part come out, and the step lasts exactly the sum of the parts. Two paths answer the same question:
@@ -13,11 +13,12 @@ Units: tokens, sequences, integer nanoseconds; constructor arguments in seconds 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from v4sim.cost.load import RankLoad
 from v4sim.errors import ProfileError
 
 PARTS: tuple[str, ...] = (
@@ -45,23 +46,6 @@ PART_INDEX: dict[str, int] = {name: i for i, name in enumerate(PARTS)}
 KINDS: tuple[str, ...] = ("decode", "prefill", "mixed")
 
 Int64 = NDArray[np.int64]
-
-
-class RankLoad(NamedTuple):
-    """What one attention-DP rank brings to a step."""
-
-    rows: int  # sequences that decode
-    ctx_sum: int  # tokens already in KV, summed over those sequences
-    ctx_max: int  # the longest of them
-    prefill: tuple[tuple[int, int], ...] = ()  # (new_tokens, past_tokens) per chunk
-
-    @property
-    def prefill_tokens(self) -> int:
-        return sum(new for new, _ in self.prefill)
-
-    @property
-    def idle(self) -> bool:
-        return self.rows == 0 and not self.prefill
 
 
 class StepCost(Protocol):

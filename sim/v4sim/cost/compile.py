@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from v4sim.cost.base import RankLoad, StepCost
+from v4sim.cost.base import StepCost
 from v4sim.cost.engine_constants import engine_constants
+from v4sim.cost.load import RankLoad
 from v4sim.cost.profile import Profile
 from v4sim.cost.step import ProfileCost
 from v4sim.errors import ProfileError

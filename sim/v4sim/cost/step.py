@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from v4sim.cost.attention import IDLE, NO_PREFILL, NS, AttentionCost
-from v4sim.cost.base import PART_INDEX, PARTS, Int64, RankLoad
+from v4sim.cost.base import PART_INDEX, PARTS, Int64
 from v4sim.cost.domain import Seen
 from v4sim.cost.engine_constants import EngineConstants, cpu_step_us, host_is_hidden, stated_us
+from v4sim.cost.load import RankLoad
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
 from v4sim.cost.together import Together, TogetherCost
@@ -88,12 +89,13 @@ class ProfileCost:
         self._seen = Seen()
 
     def step(self, loads: Sequence[RankLoad], width: int, kind: str) -> list[int]:
-        attention, seen, pooled = self._attention, self._seen, self._pooled
+        attention, seen = self._attention, self._seen
         best = -1.0
         parts = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
         rows_total = rows_widest = tokens_total = tokens_widest = 0
         new_total = new_widest = chunks_total = chunks_widest = 0
-        for rows, ctx_sum, ctx_max, prefill in loads:
+        for load in loads:
+            rows, prefill = load.rows, load.prefill
             new = 0
             chunk, terms = NO_PREFILL, IDLE
             s = m = 0.0
@@ -112,6 +114,7 @@ class ProfileCost:
                 tokens_widest = tokens
             if rows:
                 terms = attention.decode_terms(rows, width, new > 0)
+                ctx_sum, ctx_max = load.ctx_sum, load.ctx_max
                 s, m = float(ctx_sum), float(ctx_max)
                 rows_total += rows
                 if rows > rows_widest:
@@ -120,15 +123,7 @@ class ProfileCost:
                     seen.decoding(ctx_sum, ctx_max)
                 elif ctx_max > seen.context:
                     seen.context = ctx_max
-            scan = s * terms.scan_slope + terms.scan_base
-            if pooled:
-                scan = scan + min(s, terms.pool_cap) * terms.pool_slope
-            other = min(s, terms.fill_cap) * terms.fill_slope + terms.other_base
-            other = other + m * terms.tail_slope
-            rate = s * terms.topk_rate_slope + terms.topk_rate_base if m > attention.topk_start else 0.0
-            piece = attention.topk_line.piece(m)  # the two lines share their cuts
-            topk = max(attention.topk_line.on(piece, m), rate)
-            hca = max(attention.hca_line.on(piece, m), s * terms.hca_slope) + terms.hca_base
+            scan, topk, other, hca = attention.decode_parts(terms, s, m)
             swa, mhc = terms.swa, self._mhc_at(tokens)
             if new:
                 scan, topk, other = scan + chunk.scan, topk + chunk.topk, other + chunk.other
@@ -174,12 +169,12 @@ class ProfileCost:
         widest, total_rows = max(rows), sum(rows)
         if not total_rows:
             return np.zeros((_NUM, steps), dtype=np.int64)
+        common, common_ns = self._common(total_rows, widest, width)
+        self._seen.decoding(max(ctx_sum[-1].tolist()), max(ctx_max[-1].tolist()))  # contexts only grow
         table = self._tables.get(width)
         if table is None:
             table = self._tables[width] = self._table(width)
         v = table.at(rows, steps)
-        common, common_ns = self._common(total_rows, widest, width)
-        self._seen.decoding(max(ctx_sum[-1].tolist()), max(ctx_max[-1].tolist()))  # contexts only grow
         s, m = ctx_sum.astype(np.float64, order="C"), ctx_max.astype(np.float64, order="C")
         x = np.empty((4, *s.shape))
         np.minimum(s, v.fill_cap, out=x[0])

@@ -94,7 +94,9 @@ class DecodeBatch:
         calls: list[Call] = []
         index: list[int] = []
         emit: list[int] = []
-        begin, busy, rows = [], [], []
+        begin: list[int] = []
+        busy: list[int] = []
+        rows: list[int] = []
         for rank in ranks:
             members = rank.decoding
             rows.append(len(members))
@@ -109,11 +111,11 @@ class DecodeBatch:
         self.calls = calls
         self.rows = rows
         self._alone = len(busy) == len(calls)
-        self._index = _array(index)
-        self._begin = _array(begin)
-        self._busy = _array(busy)
         self._busy_ranks = busy
-        self.emit_ns = _array(emit)
+        many, few = len(calls), len(busy)
+        of_calls, of_ranks = _array(index + emit), _array(begin + busy)
+        self._index, self.emit_ns = of_calls[:many], of_calls[many:]
+        self._begin, self._busy = of_ranks[:few], of_ranks[few:]
 
     @property
     def busy_rows(self) -> list[int]:
@@ -156,8 +158,9 @@ class DecodeBatch:
         found = [0] * self.num_ranks
         if self.calls:
             reduced = values if self._alone else over.reduceat(values, self._begin)
-            for rank, value in zip(self._busy_ranks, reduced.tolist(), strict=True):
-                found[rank] = value
+            values_of: list[int] = reduced.tolist()
+            for index, rank in enumerate(self._busy_ranks):
+                found[rank] = values_of[index]
         return found
 
     def _spread(self, values: Int64s, over: np.ufunc) -> Int64s:

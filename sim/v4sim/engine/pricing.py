@@ -15,7 +15,8 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from v4sim.cost.base import RankLoad, StepCost
+from v4sim.cost.base import StepCost
+from v4sim.cost.load import RankLoad
 from v4sim.engine.base import Chunk
 from v4sim.engine.group import Group
 from v4sim.engine.late import spent
@@ -118,7 +119,7 @@ class Pricer:
         parts = self._cost.decode(batch.rows, sums, tops, group.width)
         if first is not None:
             rest, parts = parts, np.empty((len(first), steps), dtype=np.int64)
-            parts[:, 0] = first
+            parts[:, 0] = np.fromiter(first, np.int64, len(first))  # a list is asked for its type first
             parts[:, 1:] = rest
         durations: NDArray[np.int64] = np.add.reduce(parts, axis=0)
         self._last_step_ns = max(1, int(durations[-1]))
@@ -167,7 +168,8 @@ class Pricer:
             return 0
         group = self._group
         ahead = MAX_BLOCK_STEPS
-        for rank, planned in zip(group.ranks, chunks, strict=True):
+        for rank in group.ranks:
+            planned = chunks[rank.index]
             if rank.last_arrival_ns > visible_ns or rank.leaving:
                 return 0
             if planned:
@@ -214,8 +216,8 @@ class Pricer:
         group, batch = self._group, self._group.batch
         page = group.page_tokens
         most = (steps * group.width // page + 1) * page  # what one sequence can grow by
-        for rank, rows in zip(group.ranks, batch.rows, strict=True):
-            if rows * most > rank.owner.kv_available:
+        for rank in group.ranks:
+            if batch.rows[rank.index] * most > rank.owner.kv_available:
                 break
         else:
             return steps

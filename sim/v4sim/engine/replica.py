@@ -291,10 +291,10 @@ class Replica:
             return chunks, decodes, prefills
         if prefills and self._spec_blocks_mixed:
             return chunks, [False] * len(ranks), True
-        self._room.make([r for r, planned in zip(ranks, chunks, strict=True) if not planned], now)
+        self._room.make([rank for rank in ranks if not chunks[rank.index]], now)
         decodes = [
-            not planned and not rank.held_back and bool(rank.decoding or spent(rank))
-            for rank, planned in zip(ranks, chunks, strict=True)
+            not chunks[rank.index] and not rank.held_back and bool(rank.decoding or spent(rank))
+            for rank in ranks
         ]
         return chunks, decodes, prefills
 

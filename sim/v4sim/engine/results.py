@@ -47,11 +47,8 @@ class Results:
         if block.run_parts_ns is not None:
             self._prefill_run(block)
             return
-        active = [
-            rank
-            for rank, decodes in zip(group.ranks, block.decodes, strict=True)
-            if decodes and rank.decoding
-        ]
+        decodes = block.decodes
+        active = [rank for rank in group.ranks if decodes[rank.index] and rank.decoding]
         rows = sum([len(rank.decoding) for rank in active])
         tokens = sum([chunk.new_tokens for planned in block.chunks for chunk in planned])
         weight = tokens + group.width * rows
@@ -64,8 +61,8 @@ class Results:
             self._decoded(block, now, weight, active, rows)
         if tokens:
             self._prefilled(block, now, weight)
-        for rank, decodes in zip(group.ranks, block.decodes, strict=True):
-            if decodes and rank not in active and not block.chunks[rank.index]:
+        for rank in group.ranks:
+            if decodes[rank.index] and rank not in active and not block.chunks[rank.index]:
                 group.scheduler.after_decode(rank, 1)  # calls that had ended, and nobody else
 
     def free_leaving(self, now: int) -> None:
@@ -93,7 +90,8 @@ class Results:
             assert isinstance(block.ends_ns, np.ndarray)
             durations, contexts, ends = block.durations_ns[:steps], block.contexts, block.ends_ns[:steps]
         self._tell_tokens(block, active, rows, ends, durations, contexts)
-        share = int(np.add.reduce(durations * group.width // weight))
+        width = group.width
+        share = sum([duration * width // weight for duration in durations.tolist()])
         for rank in active:
             rank.clock += steps
             rank.last_decode_ns = now
@@ -138,7 +136,7 @@ class Results:
         contexts: NDArray[np.int64],
     ) -> None:
         batch = self._group.batch
-        gaps = durations[0] + block.start_ns - batch.emit_ns
+        gaps = ends[0] - batch.emit_ns
         contexts = contexts[:, : block.steps + 1]
         if rows < len(batch.calls):
             slices = [batch.row_slice(rank.index) for rank in active]
@@ -169,9 +167,9 @@ class Results:
     def _prefilled(self, block: Block, now: int, weight: int) -> None:
         group = self._group
         duration = now - block.start_ns
-        for rank, planned in zip(group.ranks, block.chunks, strict=True):
+        for rank in group.ranks:
             group.scheduler.after_extend(rank)
-            for chunk in planned:
+            for chunk in block.chunks[rank.index]:
                 call = chunk.call
                 if call.state == FINISHED or call not in rank.prefilling:
                     continue  # preempted after it was planned
@@ -187,11 +185,8 @@ class Results:
         assert block.run_parts_ns is not None
         assert block.work is not None
         ranks = self._group.ranks
-        running = [
-            (rank, planned[0])
-            for rank, planned in zip(ranks, block.chunks, strict=True)
-            if planned and planned[0].call in rank.prefilling
-        ]
+        planned = [(rank, chunks[0]) for rank in ranks if (chunks := block.chunks[rank.index])]
+        running = [(rank, chunk) for rank, chunk in planned if chunk.call in rank.prefilling]
         weight = sum([chunk.new_tokens for _, chunk in running])
         start_ns = block.start_ns
         for step in range(block.steps):

@@ -45,7 +45,8 @@ class RankRecorder(Probe):
         work: list[tuple[int, int]],
     ) -> None:
         self.stepped_ns += duration_ns
-        for totals, (rows, tokens) in zip(self.ranks[replica.number], work, strict=True):
+        for index, totals in enumerate(self.ranks[replica.number]):
+            rows, tokens = work[index]
             if rows or tokens:
                 totals.busy_ns += duration_ns
                 totals.decode_rows += rows
@@ -65,7 +66,8 @@ class RankRecorder(Probe):
         steps = durations_ns.size
         elapsed = int(ends_ns[-1]) - start_ns
         self.stepped_ns += elapsed
-        for totals, rank_rows in zip(self.ranks[replica.number], rows, strict=True):
+        for index, totals in enumerate(self.ranks[replica.number]):
+            rank_rows = rows[index]
             if rank_rows:
                 totals.busy_ns += elapsed
                 totals.decode_rows += rank_rows * steps

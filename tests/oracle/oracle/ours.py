@@ -22,7 +22,8 @@ from v4sim.cache.owner import CacheOwner
 from v4sim.cache.sglang_tree import SGLangTree
 from v4sim.cache.vllm_tree import VLLMTree
 from v4sim.clock import NORMAL, call_at
-from v4sim.cost.base import ConstantCost, RankLoad
+from v4sim.cost.base import ConstantCost
+from v4sim.cost.load import RankLoad
 from v4sim.engine.base import Chunk, Scheduler
 from v4sim.engine.call import Call
 from v4sim.engine.late import spent
