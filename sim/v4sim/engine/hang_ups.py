@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from v4sim.engine.block import Block
 from v4sim.engine.call import FINISHED, WAITING, Call
 from v4sim.engine.group import Group
-from v4sim.engine.pricing import Block
 from v4sim.engine.rank import Rank
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ first finish, where a rank's pages run short, and where a queued call might get 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 from v4sim.cost.base import StepCost
 from v4sim.cost.load import RankLoad
 from v4sim.engine.base import Chunk
+from v4sim.engine.block import Block
 from v4sim.engine.group import Group
 from v4sim.engine.late import spent
 
@@ -26,42 +25,6 @@ MAX_BLOCK_STEPS: Final = 512
 _SHORTEST_BLOCK: Final = 8
 _IDLE: Final = RankLoad(0, 0, 0, ())
 _NO_WORK: Final = (0, 0)
-
-
-@dataclass(slots=True)
-class Block:
-    """What a replica runs now. Only pure decode blocks have more than one step.
-
-    `ends_ns` are the step boundaries; `parts_ns` [PARTS, steps], `durations_ns` [steps] and
-    `contexts` [rows, steps + 1] are there for blocks that were priced as arrays. `steps` may be cut down
-    while the block runs. Where finished calls leave after the first step, that step was priced alone:
-    `work` then tells its rows and `first_parts_ns` its parts, also as the first column of `parts_ns`.
-
-    A run of prefill steps repeats its chunks, each time on top of the last: `run_parts_ns` per step.
-    """
-
-    start_ns: int
-    ends_ns: Sequence[int] | NDArray[np.int64]
-    steps: int
-    chunks: list[list[Chunk]]
-    decodes: list[bool]
-    token: int
-    kind: str = "decode"
-    first_parts_ns: list[int] | None = None
-    work: list[tuple[int, int]] | None = None
-    parts_ns: NDArray[np.int64] | None = None
-    durations_ns: NDArray[np.int64] | None = None
-    contexts: NDArray[np.int64] | None = None
-    run_parts_ns: list[list[int]] | None = None
-
-    def forget_rows(self, rows: list[int]) -> None:
-        """Priced as an array and cut down to one step: from now on as if that had been priced alone."""
-        if self.steps == 1 and self.parts_ns is not None:
-            if self.first_parts_ns is None:
-                self.first_parts_ns = [int(part) for part in self.parts_ns[:, 0]]
-                self.work = [(count, 0) for count in rows]
-            self.ends_ns = [int(self.ends_ns[0])]
-            self.parts_ns = self.durations_ns = self.contexts = None
 
 
 class Pricer:

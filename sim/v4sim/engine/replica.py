@@ -21,13 +21,14 @@ import simpy
 from v4sim.clock import call_at, decide, step_end
 from v4sim.cost.base import StepCost
 from v4sim.engine.base import Chunk, Scheduler
+from v4sim.engine.block import Block
 from v4sim.engine.call import FINISHED, Call
 from v4sim.engine.delayer import PrefillDelayer
 from v4sim.engine.group import Group
 from v4sim.engine.hang_ups import HangUps
 from v4sim.engine.late import spent
 from v4sim.engine.listeners import Listeners
-from v4sim.engine.pricing import Block, Pricer
+from v4sim.engine.pricing import Pricer
 from v4sim.engine.probe import Probe
 from v4sim.engine.rank import Rank
 from v4sim.engine.results import Results

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from v4sim.engine.ahead import take_on_the_way
+from v4sim.engine.block import Block
 from v4sim.engine.call import FINISHED, Call
 from v4sim.engine.group import Group
-from v4sim.engine.pricing import Block
 from v4sim.engine.rank import Rank
 from v4sim.errors import LawError
 
