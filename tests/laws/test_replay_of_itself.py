@@ -1,4 +1,4 @@
-"""A run exported as a trace and replayed gives the same calls again."""
+"""A run exported as a trace and replayed gives the same calls again (inference-sim 1032)."""
 
 from __future__ import annotations
 

@@ -132,8 +132,8 @@ _ENGINES: dict[str, EngineConstants] = {
         prefill_graph_tokens=EngineConstant(
             0.0,
             "inferred",
-            "sglang 0.5.15 server_args.py: the default prefill graphs (breakable) are switched off for "
-            "DeepSeek-V4 (pressure on the capture pool), so every prefill step is eager",
+            "sglang 0.5.15 server_args.py, 0.5.23 cuda_graph_hook.py: the default prefill graphs (breakable) "
+            "are switched off for DeepSeek-V4 (pressure on the capture pool): every prefill step is eager",
         ),
         sampler_operations=_SAMPLER,
         operation_floor_us=_FLOOR,
@@ -160,11 +160,11 @@ _ENGINES: dict[str, EngineConstants] = {
 }
 
 
-_OWN = ("cpu_step_us", "cpu_cached_token_us", "cpu_request_us")
+_OWN = ("cpu_step_us", "cpu_cached_token_us", "cpu_request_us", "prefill_graph_tokens")
 
 
-def stated_us(engine: EngineSection) -> dict[str, float]:
-    """Host times that the deployment states itself, by the row of the provenance that they replace."""
+def stated(engine: EngineSection) -> dict[str, float]:
+    """What the deployment states itself of host and graphs, by the row of the provenance that it replaces."""
     found = {f"engine.{name}": getattr(engine, name) for name in _OWN}
     found[f"eager_launch.{engine.kind}"] = engine.cpu_launch_us
     return {name: value for name, value in found.items() if value is not None}

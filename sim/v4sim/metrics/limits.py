@@ -74,6 +74,11 @@ PARTS_TRY: dict[str, tuple[str, str]] = {
         "spread sessions by length: router.policy=least_tokens",
     ),
     "mtp_draft": ("drafting tokens", "use fewer speculation.draft_tokens at this load"),
+    "overhead": (
+        "operations that the host launches one by one while the GPU waits",
+        "replay graphs in prefill (engine.prefill_graph_tokens), prefill in larger chunks, and check "
+        "engine.cpu_launch_us against your host",
+    ),
 }
 
 
