@@ -37,7 +37,7 @@ UNMODELLED: Mapping[str, str] = {
     "stream_interval": "every token is reported when its step ends; client-side batching is not modelled",
     "sleep_on_idle": "it costs no GPU time; an idle scheduler is not priced",
     "chunked_prefill_size": "it is `engine.chunked_prefill_tokens` here",
-    "cuda_graph_backend_prefill": "it is `engine.prefill_graph_tokens` here: the largest step that replays a graph",
+    "cuda_graph_backend_prefill": "it is `engine.prefill_graph_tokens` here, the largest such step",
     "cuda_graph_max_bs_prefill": "it is `engine.prefill_graph_tokens` here",
     "max_running_requests": "it is `engine.max_running` here",
     "mem_fraction_static": "it is `engine.mem_fraction` here",
