@@ -109,7 +109,7 @@ def nice_ticks(top: float, at_most: int = 5) -> list[float]:
 LOG_MULTIPLES = ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
 
 
-def log_ticks(low: float, high: float, width_px: float = 250.0, gap_px: float = 44.0) -> list[float]:
+def log_ticks(low: float, high: float, width_px: float = 250.0, gap_px: float = 52.0) -> list[float]:
     """Round numbers on a logarithmic axis: the finest set whose labels keep `gap_px` apart."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     per_px = math.log10(high / low) / width_px
