@@ -73,7 +73,8 @@ aot: $(VENV)/.extras ## compile every kernel configuration for sm_90, sm_100 and
 	$(BIN)/python -m v4kernels.aot --all
 
 oracle: $(VENV)/.base .oracle-venv/.made ## ask SGLang's and vLLM's own schedulers again (3.4 GB, CPU only) and compare
-	@cd tests/oracle && for engine in vllm sglang; do PYTHONPATH=. VLLM_LOGGING_LEVEL=ERROR \
+	@cd tests/oracle && for engine in vllm sglang; do \
+	  PYTHONPATH=.:../../sim:../../traces VLLM_LOGGING_LEVEL=ERROR \
 	  ../../.oracle-venv/bin/python -W ignore -m oracle.record $$engine ../../../shared/data/weka/sessions.tar.xz recorded || exit; done
 	@cd tests/oracle && for part in record_v4 record_layout record_pools record_narrow; do \
 	  PYTHONPATH=.:../../sim:../../traces VLLM_LOGGING_LEVEL=ERROR \

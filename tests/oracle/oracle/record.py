@@ -19,11 +19,12 @@ DRAWN = 200
 
 
 def main(engine: str, archive: str, folder: str, seed: str = str(drawn.SEED)) -> None:
-    importlib.import_module("oracle.absent")  # before anything of an engine
-    driver = importlib.import_module(f"oracle.{engine}_driver")
+    # Drawn first: Hypothesis takes constants from the modules that are loaded, and draws by them.
     scripts = generate.scripts(engine, PER_KIND) + drawn.scripts(engine, DRAWN, int(seed))
     if Path(archive).is_file():
         scripts += weka.scripts(Path(archive), engine) + weka.whole(Path(archive), engine)
+    importlib.import_module("oracle.absent")  # before anything of an engine
+    driver = importlib.import_module(f"oracle.{engine}_driver")
     begin = time.monotonic()
     runs = [(script, _loop(engine, script).run()) for script in scripts]
     path = Path(folder) / f"{engine}.json.gz"

@@ -22,7 +22,9 @@ from sglang.srt.managers.scheduler_components import dp_attn
 
 from oracle import sglang_driver
 from oracle.log import Entry
-from oracle.script import Script
+from oracle.script import Clock, Script
+from oracle.sglang_driver import Rank
+from oracle.tokens import Texts
 
 
 class Gather:
@@ -47,13 +49,12 @@ class Gather:
         self._barrier.wait(60)
 
 
-class RankLoop(sglang_driver.Loop):
-    """One rank. Clock and texts are those of all."""
+class GatheringRank(Rank):
+    """A rank that waits for the others wherever they agree."""
 
-    def __init__(self, script: Script, gather: Gather, index: int) -> None:
-        super().__init__(script)
-        self.index = index
-        self._gather = gather
+    def __init__(self, script: Script, clock: Clock, texts: Texts, gather: Gather, index: int) -> None:
+        super().__init__(script, clock, texts)
+        self._gather, self._index = gather, index
 
     def _state(self) -> None:
         super()._state()
@@ -79,78 +80,28 @@ class RankLoop(sglang_driver.Loop):
         )
 
     def choose(self, now: int) -> ScheduleBatch | None:
-        self._gather.enter(self.index)
+        self._gather.enter(self._index)
         try:
-            return self._choose(now)
+            return super().choose(now)
         except threading.BrokenBarrierError:
             raise
         except BaseException:
             self._gather.break_off()
             raise
 
-    def last_entry(self) -> Entry | None:
-        """What `_choose` has just logged."""
-        return self.log.pop() if self.log else None
 
-
-class Loop:
+class Loop(sglang_driver.Loop):
     """All ranks under one script."""
 
-    def __init__(self, script: Script) -> None:
-        self.script = script
-        count = script.options["ranks"]
+    def _ranks(self, texts: Texts) -> list[Rank]:
+        count = self.script.options["ranks"]
         gather = Gather(count)
         _stand_in(gather, count)
-        self.ranks = [RankLoop(script, gather, index) for index in range(count)]
-        self.clock = self.ranks[0].clock
-        for rank in self.ranks:
-            rank.clock, rank.texts = self.clock, self.ranks[0].texts
-        self.late = self.ranks[0].late
-        self.log: list[Entry] = []
+        return [GatheringRank(self.script, self.clock, texts, gather, index) for index in range(count)]
 
     def run(self, most_steps: int = 100_000) -> list[Entry]:
         with ThreadPoolExecutor(len(self.ranks)) as self._threads:
-            return self._run(most_steps)
-
-    def _run(self, most_steps: int) -> list[Entry]:
-        now, busy, ranks = 0, False, self.ranks
-        while len(self.log) < most_steps:
-            self._receive(now - 1 if self.late and busy else now)
-            batches = self._choose(now)
-            if batches is None and ranks[0].result_queue:
-                for rank in ranks:
-                    rank._process()
-                    rank.last_batch = None
-                self._receive(now)
-                batches = self._choose(now)
-            rounds = ranks[0].prefill_decode_interval + self.script.options.get("delayer_passes", 0)
-            while batches is None and rounds and any(r.chunked_req or r.waiting_queue for r in ranks):
-                rounds -= 1
-                batches = self._choose(now)
-            if batches is None:
-                for rank in ranks:
-                    if not rank.waiting_queue and rank.chunked_req is None:
-                        rank.new_token_ratio_tracker.reset()
-                if self._give_up(now):
-                    busy = False
-                    continue
-                due = self.clock.next_at
-                if due is None:
-                    return self.log
-                now, busy = max(due, now), False
-                continue
-            for rank, batch in zip(ranks, batches, strict=True):
-                rank.result_queue.append((batch.copy(), rank._tokens(batch), now))
-                if not self.late or len(rank.result_queue) > 1:
-                    rank._process()
-                rank.last_batch = batch
-            now, busy = now + 1, True
-        raise RuntimeError(f"{self.script.name}: more than {most_steps} steps")
-
-    def _receive(self, upto: int) -> None:
-        arrived = self.clock.take(upto)
-        for rank in self.ranks:
-            rank.enqueue([n for n in arrived if self.script.calls[n].rank == rank.index])
+            return super().run(most_steps)
 
     def _choose(self, now: int) -> list[ScheduleBatch] | None:
         """A batch for every rank or for none, which the gather sees to; one entry for all."""
@@ -159,28 +110,24 @@ class Loop:
         if failed:
             raise next((e for e in failed if not isinstance(e, threading.BrokenBarrierError)), failed[0])
         batches = [each.result() for each in chosen]
-        entries = [rank.last_entry() for rank in self.ranks]
-        if any(entries):
-            free = [rank._free() for rank in self.ranks]
-            parts: list[list[Any]] = [[], [], []]
-            for entry in entries:
-                for part, own in zip(parts, (entry[1], entry[3], entry[4]) if entry else (), strict=False):
-                    part += own
-            rows, admitted, out = parts
-            self.log.append([now, sorted(rows), free, admitted, out])
+        entries = [rank.entry for rank in self.ranks if rank.entry is not None]
+        if entries:
+            rows, admitted, out = ([each for entry in entries for each in entry[at]] for at in (1, 3, 4))
+            self.log.append([now, sorted(rows), self._free(), admitted, out])
         assert None not in batches or not any(batches)
         return None if None in batches else batches
 
     def _give_up(self, now: int) -> bool:
-        gave = False
+        dropped = False
         for rank in self.ranks:
-            if rank._give_up(now):
-                entry = rank.last_entry()
-                assert entry is not None
-                entry[2] = [other._free() for other in self.ranks]
-                self.log.append(entry)
-                gave = True
-        return gave
+            if rank.drop_head(now):
+                assert rank.entry is not None
+                self.log.append([*rank.entry[:2], self._free(), *rank.entry[3:]])
+                dropped = True
+        return dropped
+
+    def _free(self) -> list[int]:
+        return [rank.free() for rank in self.ranks]
 
 
 def _stand_in(gather: Gather, count: int) -> None:
