@@ -21,6 +21,9 @@ from sets import BenchSet
 
 IMPORTS = "import aisimulate.compiler, aisimulate.runner"  # as peer_replay.py
 OUTPUT_SLACK = 1e-5  # calls without output are one token in v4sim and none in AISimulate
+# Its names for what the sets use.
+MODELS = {"v4-flash": "deepseek-ai/DeepSeek-V4-Flash"}
+HARDWARE = {"b200": "b200_sxm"}
 NOT_GIVEN = (
     "prefill chunk, by the command line: it reaches SGLang only with the host loop, which refuses attention "
     "DP, and is 8,192 tokens a rank; the library gets v4sim's",
@@ -104,7 +107,11 @@ def configuration(result: dict[str, Any], source: Path, trace_format: str) -> di
     """
     deployment, limits = result["manifest"]["deployment"], rank_limits(result)
     parallel, sessions = deployment["parallel"], result["manifest"]["workload"]["sessions"]
-    page, drafts = deployment["engine"]["page_tokens"], deployment["speculation"]["draft_tokens"]
+    page, speculation = deployment["engine"]["page_tokens"], deployment["speculation"]
+    if speculation["kind"] != "mtp":
+        sys.exit(
+            f"speculation.kind = {speculation['kind']!r}: AISimulate is given MTP only; use a set with MTP"
+        )
     load: dict[str, Any] = {"type": "trace_timestamps"}
     if sessions is not None:
         load["agentic_lanes"] = sessions
@@ -127,17 +134,25 @@ def configuration(result: dict[str, Any], source: Path, trace_format: str) -> di
         },
         "engine": {
             "mode": "aggregated",
-            "model": "deepseek-ai/DeepSeek-V4-Flash",
-            "hardware": "b200_sxm",
+            "model": _named(MODELS, deployment["model"]["name"]),
+            "hardware": _named(HARDWARE, deployment["hardware"]["gpu"]),
             "backend": deployment["engine"]["kind"],
             "speculation": {
                 "kind": "mtp",
-                "params": {"depth": drafts},
+                "params": {"depth": speculation["draft_tokens"]},
                 "expected_accepted_tokens": result["full"]["speculation"]["mean_accepted_length"] - 1.0,
             },
             "workers": {"aggregated": worker},
         },
     }
+
+
+def _named(names: dict[str, str], own: str) -> str:
+    if own not in names:
+        sys.exit(
+            f"AISimulate's name of {own!r} is not known here: add it to bench/peer.py, or take another set"
+        )
+    return names[own]
 
 
 def rank_limits(result: dict[str, Any]) -> dict[str, int]:

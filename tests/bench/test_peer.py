@@ -31,8 +31,10 @@ def result(sessions: int | None) -> dict[str, Any]:
         "manifest": {
             "deployment": {
                 "engine": engine,
+                "model": {"name": "v4-flash"},
+                "hardware": {"gpu": "b200"},
                 "parallel": {"attention_tp": 1, "attention_dp": 4, "ep": 4},
-                "speculation": {"draft_tokens": 1},
+                "speculation": {"kind": "mtp", "draft_tokens": 1},
             },
             "workload": {"sessions": sessions},
         },
@@ -99,3 +101,16 @@ def test_a_ratio_above_one_is_in_favour_of_v4sim(peer: ModuleType) -> None:
     theirs = {"median_wall_s": 15.0, "median_cpu_s": 14.0, "peak_rss_mb": 200.0}
     ours = {"median_wall_s": 3.0, "median_cpu_s": 4.0, "peak_rss_mb": 400.0}
     assert peer.ratio(theirs, ours) == {"median_wall_s": 5.0, "median_cpu_s": 3.5, "peak_rss_mb": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [("model", "name", "v4-pro"), ("hardware", "gpu", "h200"), ("speculation", "kind", "dspark")],
+)
+def test_what_has_no_known_name_there_is_not_replaced(
+    peer: ModuleType, section: str, key: str, value: str
+) -> None:
+    of_another_set = result(32)
+    of_another_set["manifest"]["deployment"][section][key] = value
+    with pytest.raises(SystemExit, match=value):
+        peer.configuration(of_another_set, Path("weka"), "weka")

@@ -10,13 +10,7 @@ from v4sim.config import Deployment, from_dict, load, presets, rank_limits, reso
 from v4sim.config.resolve import sglang_chunk_tokens, sglang_graph_max_bs, sglang_reserved_mib
 from v4sim.errors import ConfigError
 
-LEFT_TO_THE_COST_MODEL = {
-    "prefill_graph_tokens",
-    "cpu_step_us",
-    "cpu_launch_us",
-    "cpu_cached_token_us",
-    "cpu_request_us",
-}
+LEFT_TO_THE_COST_MODEL = {"cpu_step_us", "cpu_launch_us", "cpu_cached_token_us", "cpu_request_us"}
 # None says "this engine has no such thing" or "no override" after resolving.
 MAY_STAY_NONE = {
     "kv_tokens_per_rank",

@@ -163,20 +163,6 @@ def test_an_eager_prefill_lasts_as_long_as_its_process_launches_and_schedules(co
     assert step_ns(compiled(cpu_step_us=5_000.0), long) == step_ns(compiled(cpu_step_us=0.0), long)
 
 
-@pytest.mark.parametrize("backend", ["megamoe", "deepep"])
-def test_a_prefill_that_replays_graphs_waits_for_no_launch(compiled: Compile, backend: str) -> None:
-    """Up to so many tokens on the widest rank; what is left is the GPU's time."""
-
-    def prefill(new: int, **own: Any) -> int:
-        loads = [RankLoad(0, 0, 0, ((new, 0),)), RankLoad(0, 0, 0, ((256, 0),)), *[RankLoad(0, 0, 0)] * 2]
-        return sum(compiled(moe_backend=backend, **own).step(loads, 1, "prefill"))
-
-    at_no_cost = prefill(1024, cpu_launch_us=0.0, cpu_step_us=0.0)
-    assert at_no_cost == prefill(1024, prefill_graph_tokens=1024, cpu_launch_us=70.0, cpu_step_us=0.0)
-    assert 2 * at_no_cost < prefill(1024, prefill_graph_tokens=1023)  # one token too many for the graphs
-    assert prefill(1024) == prefill(1024, prefill_graph_tokens=0)
-
-
 def test_shapes_of_prefills_are_not_kept_without_end(
     compiled: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +215,6 @@ def test_provenance_names_every_operation_with_its_source_and_error(compiled: Co
 
 def test_what_the_deployment_states_is_not_said_to_be_published(compiled: Compile) -> None:
     own = {"cpu_step_us": 900.0, "cpu_launch_us": 55.0, "cpu_cached_token_us": 1.5, "cpu_request_us": 80.0}
-    own["prefill_graph_tokens"] = 2048
     rows = {row["op"]: row for row in compiled(**own).provenance()}
     given = {name: row["domain"] for name, row in rows.items() if row["kind"] == "given"}
     assert given == {
@@ -237,7 +222,6 @@ def test_what_the_deployment_states_is_not_said_to_be_published(compiled: Compil
         "eager_launch.sglang": "55",
         "engine.cpu_cached_token_us": "1.5",
         "engine.cpu_request_us": "80",
-        "engine.prefill_graph_tokens": "2048",
     }
     assert "engine.dp_gather_us" not in rows
     assert "engine.dp_gather_us" in {row["op"] for row in compiled(cpu_launch_us=55.0).provenance()}

@@ -119,7 +119,6 @@ CASES = {
     "engine.index_tile_gib": Case("engine.index_tile_gib=4", [], VLLM),
     "engine.engram": Case("engine.engram=host", [], V41),
     "engine.front_ends": Case("engine.front_ends=4"),
-    "engine.prefill_graph_tokens": Case("engine.prefill_graph_tokens=8192"),
     "engine.cpu_step_us": Case("engine.cpu_step_us=50000"),
     "engine.cpu_launch_us": Case("engine.cpu_launch_us=70"),
     "engine.cpu_cached_token_us": Case("engine.cpu_cached_token_us=5"),

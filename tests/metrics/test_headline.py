@@ -53,6 +53,16 @@ def test_without_trouble_the_largest_part_of_a_step_is_the_limit(calm):
     assert "50% of step time" in only.says
 
 
+def test_a_host_that_holds_the_steps_is_told(calm):
+    """Launches count as overhead: of prefills, and of decodes beyond the captured sizes."""
+    calm["parts_s"]["overhead"] = 7.0
+    (only,) = limits(calm)
+    assert only.name == "step_overhead"
+    assert "the host launches one by one" in only.says
+    for option in ("chunked_prefill_tokens", "cuda_graph_max_bs", "cpu_launch_us"):
+        assert f"engine.{option}" in only.try_next
+
+
 def test_failed_calls_come_first(calm):
     calm["calls"] |= {"rejected": 3, "aborted": 2, "completed": 95}
     assert names(calm) == ["failed_calls", "step_index_scan"]

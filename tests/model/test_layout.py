@@ -294,7 +294,17 @@ class TestVllm:
         assert sorted(found.family_bytes(1000)) == sorted([*expected, "swa"])
 
 
+def of_version(version: str) -> VllmLayout:
+    return VllmLayout(spec("v4-flash"), "fp4", version=version)
+
+
+@pytest.mark.parametrize("version", ["0.33.0", "0.33rc1", "0.40.dev7+g1234", "1.0", "0.1.dev1+g1234", "dev"])
+def test_a_vllm_built_from_source_is_taken_for_the_newest(version: str) -> None:
+    assert of_version(version).block_bytes == of_version("0.33").block_bytes
+    assert of_version(version).steps_in_flight(True) == 2
+
+
 def test_vllm_026_packs_as_025_and_counts_steps_as_027() -> None:
-    old, between, new = (VllmLayout(spec("v4-flash"), "fp4", version=v) for v in ("0.25", "0.26.1", "0.27"))
+    old, between, new = (of_version(v) for v in ("0.25", "0.26.1", "0.27"))
     assert old.block_bytes == between.block_bytes > new.block_bytes
     assert [layout.steps_in_flight(True) for layout in (old, between, new)] == [1, 2, 2]

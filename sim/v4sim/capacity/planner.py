@@ -100,7 +100,7 @@ def _sglang(
     if swa_tokens < window_need:
         raise CapacityError(
             f"{d.name}: the window pool holds {swa_tokens} tokens and one request needs {window_need} to "
-            "advance. Raise engine.swa_full_ratio (or engine.swa_tokens_per_rank)."
+            "advance. Raise engine.swa_tokens_per_rank (or engine.swa_full_ratio)."
         )
     rest = room - kv - swa
     reserve = min(rest, max(outside - _sum(step), 0))

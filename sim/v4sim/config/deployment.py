@@ -162,10 +162,6 @@ class EngineSection(Section):
     engram: Literal["device", "host"] = "device"  # V4.1 n-gram tables, cut over the GPUs of a replica
     # Processes that tokenise and stream for one replica. None: one in SGLang, one a DP rank in vLLM.
     front_ends: int | None = Field(default=None, ge=1)
-    # Prefill steps of at most so many tokens a rank replay CUDA graphs, the rest is launched operation by
-    # operation. None: 0 in SGLang, which leaves them off for V4 (--cuda-graph-backend-prefill breakable turns
-    # them on), 512 in vLLM.
-    prefill_graph_tokens: int | None = Field(default=None, ge=0)
     # Host time. None: the published engine constants; for a launch outside graphs, the profile's.
     cpu_step_us: float | None = Field(default=None, ge=0)
     cpu_launch_us: float | None = Field(default=None, ge=0)

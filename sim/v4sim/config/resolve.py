@@ -65,8 +65,8 @@ def sglang_reserved_mib(deployment: Deployment, memory_mib: float) -> float:
     """Memory kept back from weights and pools: activations, graphs and communication buffers, in MiB.
 
     512 + 1.5 x chunk + 1024 x tp/8 + 2 x graph batch, + 3 x graph batch x dp under DP attention and half as
-    much again above batch 300, + 1.5 GiB for graphs of prefill steps, if there are any; at least 10 GiB on
-    GPUs above 60 GiB. DeepEP buffers come on top. The chunk is the whole group's: the division comes later.
+    much again above batch 300; at least 10 GiB on GPUs above 60 GiB. DeepEP buffers come on top.
+    The chunk is the whole group's, as the formula runs before the division.
     """
     parallel, engine = deployment.parallel, deployment.engine
     chunk = engine.chunked_prefill_tokens or sglang_chunk_tokens(memory_mib)
@@ -77,8 +77,6 @@ def sglang_reserved_mib(deployment: Deployment, memory_mib: float) -> float:
         reserved += 3 * max_bs * parallel.attention_dp
         if max_bs > 300:
             reserved += 1.5 * max_bs * parallel.attention_dp
-    if engine.prefill_graph_tokens:
-        reserved += 1536
     if memory_mib > 60 * 1024:
         reserved = max(reserved, 10 * 1024)
     return reserved

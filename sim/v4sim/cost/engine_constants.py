@@ -160,11 +160,11 @@ _ENGINES: dict[str, EngineConstants] = {
 }
 
 
-_OWN = ("cpu_step_us", "cpu_cached_token_us", "cpu_request_us", "prefill_graph_tokens")
+_OWN = ("cpu_step_us", "cpu_cached_token_us", "cpu_request_us")
 
 
-def stated(engine: EngineSection) -> dict[str, float]:
-    """What the deployment states itself of host and graphs, by the row of the provenance that it replaces."""
+def stated_us(engine: EngineSection) -> dict[str, float]:
+    """Host times that the deployment states itself, by the row of the provenance that they replace."""
     found = {f"engine.{name}": getattr(engine, name) for name in _OWN}
     found[f"eager_launch.{engine.kind}"] = engine.cpu_launch_us
     return {name: value for name, value in found.items() if value is not None}

@@ -25,7 +25,7 @@ import numpy as np
 from v4sim.cost.attention import IDLE, NO_PREFILL, NS, AttentionCost
 from v4sim.cost.base import PART_INDEX, PARTS, Int64
 from v4sim.cost.domain import Seen
-from v4sim.cost.engine_constants import EngineConstants, cpu_step_us, host_is_hidden, stated
+from v4sim.cost.engine_constants import EngineConstants, cpu_step_us, host_is_hidden, stated_us
 from v4sim.cost.load import RankLoad
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
@@ -62,7 +62,7 @@ class ProfileCost:
     ) -> None:
         engine = deployment.engine
         self._profile, self._constants = profile, constants
-        self._stated = stated(engine)
+        self._stated_us = stated_us(engine)
         self._attention = AttentionCost(profile, deployment, spec)
         mhc = profile.operation(f"mhc.{engine.kind}.{spec.name}")
         self._mhc = mhc.line(NS)
@@ -73,8 +73,7 @@ class ProfileCost:
         one_process = engine.kind == "sglang" or deployment.parallel.attention_tp == 1
         self._launching_cpu_ns = self._cpu_ns if self._hidden_cpu and one_process else 0
         self._graph_rows = engine.cuda_graph_max_bs or 0
-        graphs = engine.prefill_graph_tokens
-        self._graph_prefill = int(constants.prefill_graph_tokens.value) if graphs is None else graphs
+        self._graph_prefill = int(constants.prefill_graph_tokens.value)
         self._pooled = bool(spec.index.pool_tokens)
         self._operations: dict[str, Operation] = {
             **self._attention.used,
@@ -250,11 +249,13 @@ class ProfileCost:
                 }
             )
         rows += self._constants.provenance()
-        own = self._stated
+        stated = self._stated_us
         for row in rows:
-            if row["op"] in own:
-                row.update(kind="given", source="the deployment", domain=f"{own[row['op']]:g}", residual=None)
-        if "engine.cpu_step_us" in own:  # the whole step: the exchange between ranks is part of it
+            if row["op"] in stated:
+                row.update(
+                    kind="given", source="the deployment", domain=f"{stated[row['op']]:g}", residual=None
+                )
+        if "engine.cpu_step_us" in stated:  # the whole step: the exchange between ranks is part of it
             rows = [row for row in rows if row["op"] != "engine.dp_gather_us"]
         return rows
 

@@ -76,8 +76,8 @@ PARTS_TRY: dict[str, tuple[str, str]] = {
     "mtp_draft": ("drafting tokens", "use fewer speculation.draft_tokens at this load"),
     "overhead": (
         "operations that the host launches one by one while the GPU waits",
-        "replay graphs in prefill (engine.prefill_graph_tokens), prefill in larger chunks, and check "
-        "engine.cpu_launch_us against your host",
+        "prefill in larger chunks (engine.chunked_prefill_tokens), capture the decode batches that run "
+        "(engine.cuda_graph_max_bs), and check engine.cpu_launch_us against your host",
     ),
 }
 

@@ -1,7 +1,8 @@
 """`python -m oracle.native_sglang [SCRIPTS]`: SGLang's own loop beside the simulator's adapter of SGLang.
 
 What `sglang_driver` decides with token ids and a loop of its own, the adapter must decide with names from
-prefix structure inside the simulator's replica loop. So many scripts of each kind.
+prefix structure inside the simulator's replica loop. So many scripts of each kind. Both are made by the
+adapter's `Loop`: what is wrong there, only the comparison with our own rules can see.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ Sources: vLLM 0.25.0 and 0.33.0, `models/deepseek_v4/{attention,compressor}.py`,
 
 from __future__ import annotations
 
+import re
 from math import ceil, lcm
 
 from v4sim.model.layout.base import FP32, Layout, state_rings
@@ -29,6 +30,13 @@ STATE_BLOCK = 8
 LATENT_SWA_BLOCK_TOKENS = 32
 LATENT_PAD_BYTES = 512
 NEWEST = "0.33"
+
+
+def _release(version: str) -> tuple[int, int]:
+    """(major, minor). A build from source without a tag (0.1.dev..., dev) is taken for the newest."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    release = (int(found[1]), int(found[2])) if found else (0, 0)
+    return release if release > (0, 1) else _release(NEWEST)
 
 
 class VllmLayout(Layout):
@@ -46,8 +54,7 @@ class VllmLayout(Layout):
         version: str = NEWEST,
     ) -> None:
         super().__init__(spec, index_dtype, page_tokens)
-        major, minor = (int(part) for part in version.split(".")[:2])
-        self._release = major, minor
+        self._release = _release(version)
         self.draft_layers = draft_layers
         # Drafts do not lengthen V4's windows of state: a block holds the same few rows.
         self.rings = state_rings(spec, draft_tokens if self._is_latent else 0)
