@@ -37,7 +37,7 @@ UNMODELLED: Mapping[str, str] = {
     "stream_interval": "every token is reported when its step ends; client-side batching is not modelled",
     "sleep_on_idle": "it costs no GPU time; an idle scheduler is not priced",
     "chunked_prefill_size": "it is `engine.chunked_prefill_tokens` here",
-    "cuda_graph_backend_prefill": "prefill graphs with breaks are not modelled; SGLang leaves them off for V4",
+    "cuda_graph_backend_prefill": "prefill graphs with breaks are not modelled (off for V4 in SGLang)",
     "disable_prefill_cuda_graph": "prefill graphs are off for V4 in any case",
     "max_running_requests": "it is `engine.max_running` here",
     "mem_fraction_static": "it is `engine.mem_fraction` here",
