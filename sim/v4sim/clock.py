@@ -49,6 +49,27 @@ def to_s(nanoseconds: int) -> float:
     return nanoseconds / NS_PER_S
 
 
+class Turn:
+    """Which replica chose a batch last, and when.
+
+    A choice can end calls (a head that can never be served), and what follows from that at the same instant
+    comes after the choices of this replica and those before it.
+    """
+
+    __slots__ = ("_at_ns", "_replica")
+
+    def __init__(self) -> None:
+        self._at_ns = self._replica = -1
+
+    def take(self, at_ns: int, replica: int) -> None:
+        """`replica` chooses now."""
+        self._at_ns, self._replica = at_ns, replica
+
+    def has_passed(self, at_ns: int, replica: int) -> bool:
+        """Whether `replica` has had its choice at this instant, since a later one has."""
+        return self._at_ns == at_ns and self._replica > replica
+
+
 def call_at(env: simpy.Environment, at_ns: int, priority: int, action: Callable[[], None]) -> None:
     """Run `action` at simulated time `at_ns` (not before now) with the given priority."""
     # simpy names two priorities and an Event, but orders by any integer and reads no more than `_Moment` has.

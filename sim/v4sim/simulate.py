@@ -14,7 +14,7 @@ import simpy
 
 from v4sim import eventclass
 from v4sim.acceptance import acceptance_table
-from v4sim.clock import to_ns
+from v4sim.clock import Turn, to_ns
 from v4sim.engine.build import make_engine
 from v4sim.engine.call import Call
 from v4sim.engine.delayer import PrefillDelayer
@@ -131,6 +131,7 @@ def run(
     log = CallLog(table.turn, policy.draft_tokens, table.n * options.copies)
     blocks = BlockRecorder()
     observers: list[Probe] = [_Admissions(), by_rank, recorder, log, blocks, *probes]
+    turn = Turn()
     replicas = [
         Replica(
             env,
@@ -147,6 +148,7 @@ def run(
             on_done=on_done,
             probes=observers,
             stepwise=stepwise,
+            turn=turn,
         )
         for number in range(deployment.parallel.replicas)
     ]

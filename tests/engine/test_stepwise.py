@@ -165,3 +165,43 @@ def test_blocks_equal_single_steps_exactly(
     for pool in blocks.pools:
         assert pool.peak <= pool.capacity
         assert pool.used_at_end == pool.resident_at_end, f"{pool} leaks"
+
+
+def test_a_call_that_follows_from_another_replicas_choice_comes_after_its_own(
+    simulate_rows: Callable[..., RunResult],
+) -> None:
+    """Replica 1 gives up on a head in its choice at 2 ms. What follows reaches replica 0, which has chosen at
+    2 ms already: it is seen at 3 ms, whether replica 0 takes its steps in a block or one by one."""
+
+    def call(session: str, turn: int, prompt: int, output: int = 1) -> CallRow:
+        return CallRow(
+            session_id=session,
+            turn=turn,
+            prompt_tokens=prompt,
+            output_tokens=output,
+            arrival_s=None if turn else 0.0,
+            after=(CallRef(session, turn - 1),) if turn else (),
+        )
+
+    rows = [call("ends", 0, 1), call("decodes", 0, 1, 4)]
+    rows += [call("given up", 0, 1), call("given up", 1, 768), call("given up", 2, 1)]
+    world: dict[str, Any] = {
+        "sets": [
+            *("parallel.replicas=2", "hardware.num_gpus=8", "parallel.ep=4", "router.policy=round_robin"),
+            *("engine.overlap=false", "engine.chunked_prefill_tokens=1024", "engine.conservativeness=0.0"),
+        ],
+        "dp": 2,
+        "kv_tokens": 5120,
+        "swa_tokens": 4096,
+        "slots": 1,
+        "workload": WorkloadOptions(sessions=2),
+    }
+    blocks, single = (
+        simulate_rows(rows, cost=ConstantCost(_TICK_S), stepwise=stepwise, **world)
+        for stepwise in (False, True)
+    )
+    assert_same(blocks, single)
+    follower = blocks.calls["row"].tolist().index(4)
+    assert (blocks.calls["first_token_ns"] < 0).sum() == 1, "one was given up"
+    assert blocks.calls["queued_ns"][follower] == 2_000_000
+    assert blocks.calls["admit_ns"][follower] == 3_000_000

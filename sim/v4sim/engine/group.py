@@ -48,13 +48,17 @@ class Group:
     def mark_stale(self) -> None:
         self._stale = True
 
-    def refresh(self) -> None:
-        """Bring the arrays up to date with who decodes, and the verify width with how many."""
+    def refresh(self, decodes: bool = True) -> None:
+        """Bring the verify width up to date with how many decode, and the arrays with who does.
+
+        Where the next step `decodes` for nobody, the arrays can wait: nothing reads them.
+        """
         if self._stale:
-            self._stale = False
             if self._spec.adaptive_max_rows:
                 self._set_width(self._spec.width(max(len(rank.decoding) for rank in self.ranks)))
-            self.batch.rebuild(self.ranks)
+            if decodes:
+                self._stale = False
+                self.batch.rebuild(self.ranks)
 
     def _set_width(self, width: int) -> None:
         if width == self.width:

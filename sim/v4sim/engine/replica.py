@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import simpy
 
-from v4sim.clock import call_at, decide, step_end
+from v4sim.clock import Turn, call_at, decide, step_end
 from v4sim.cost.base import StepCost
 from v4sim.engine.base import Chunk, Scheduler
 from v4sim.engine.block import Block
@@ -57,6 +57,7 @@ class Replica:
         on_done: Callable[[Call, int], None],
         probes: Sequence[Probe] = (),
         stepwise: bool = False,
+        turn: Turn | None = None,
     ) -> None:
         self.env = env
         self.number = number
@@ -75,6 +76,7 @@ class Replica:
         self._room = DecodeRoom(self.group, self._results)
         self._hang_ups = HangUps(self.group, self._results)
         self._block: Block | None = None
+        self._turn = turn or Turn()  # shared by all replicas of a run
         self._token = 0
         self._deciding = False
         self._last_start_ns = 0
@@ -139,7 +141,11 @@ class Replica:
         """End the running block at the boundary where the scheduler would see an arrival at `now_ns`."""
         if block.steps == 1:
             return
-        boundary = int(np.searchsorted(block.ends_ns[: block.steps], now_ns, side="left"))
+        # A step that ends now is a boundary where a call of now is seen, unless that was decided already.
+        missed = not self.scheduler.late_results and self._turn.has_passed(now_ns, self.number)
+        boundary = int(
+            np.searchsorted(block.ends_ns[: block.steps], now_ns, side="right" if missed else "left")
+        )
         if self.scheduler.late_results and now_ns > block.start_ns:
             boundary += 1
         if boundary + 1 < block.steps:
@@ -162,6 +168,7 @@ class Replica:
     def _decide(self) -> None:
         self._deciding = False
         now = int(self.env.now)
+        self._turn.take(now, self.number)
         visible = self._last_start_ns
         if self._block is None or not self.scheduler.late_results:
             visible = now
@@ -190,7 +197,7 @@ class Replica:
             self._awake_since = self._steps
             self._give_up_on_heads(now)
             return
-        self.group.refresh()
+        self.group.refresh(True in decodes)
         self._token += 1
         # The delayer counts passes, so while anybody waits it must be asked after every step; and what was
         # published just now may help the next pass.

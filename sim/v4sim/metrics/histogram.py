@@ -27,29 +27,33 @@ class LogHistogram:
         self._total_ns = 0
         self._min = -1
         self._max = 0
-        self._pending: list[tuple[NDArray[np.int64], NDArray[np.int64] | int]] = []
+        # Not counted yet: values of one weight, and values with a weight each.
+        self._alike: list[tuple[NDArray[np.int64], int]] = []
+        self._weighted: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self._size = 0
 
     def add(self, values_ns: NDArray[np.int64], weights: NDArray[np.int64] | int = 1) -> None:
         """Count each value with its weight; the arrays are kept until the next flush."""
         if values_ns.size:
-            self._pending.append((values_ns, weights))
+            if isinstance(weights, int):
+                self._alike.append((values_ns, weights))
+            else:
+                self._weighted.append((values_ns, weights))
             self._size += values_ns.size
         if self._size >= _FLUSH:
             self.flush()
 
     def flush(self) -> None:
         if not self._size:
-            self._pending.clear()
             return
-        values = np.concatenate([values for values, _ in self._pending])
+        alike, weighted = self._alike, self._weighted
+        sizes = [values.size for values, _ in alike]
+        values = np.concatenate([values for values, _ in (*alike, *weighted)])
         weights = np.concatenate(
-            [
-                weights if isinstance(weights, np.ndarray) else np.full(values.size, weights, dtype=np.int64)
-                for values, weights in self._pending
-            ]
-        )
-        self._pending.clear()
+            [np.repeat([weight for _, weight in alike], sizes), *(weights for _, weights in weighted)]
+        ).astype(np.int64, copy=False)
+        alike.clear()
+        weighted.clear()
         self._size = 0
         counted = weights > 0
         if not counted.all():
