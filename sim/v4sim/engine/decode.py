@@ -112,7 +112,7 @@ class DecodeBatch:
         self.rows = rows
         self._alone = len(busy) == len(calls)
         self._busy_ranks = busy
-        many, few = len(calls), len(busy)
+        many, few = len(calls), len(busy)  # two lists at a time: a conversion costs more than its numbers
         of_calls, of_ranks = _array(index + emit), _array(begin + busy)
         self._index, self.emit_ns = of_calls[:many], of_calls[many:]
         self._begin, self._busy = of_ranks[:few], of_ranks[few:]

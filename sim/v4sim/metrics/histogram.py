@@ -49,9 +49,8 @@ class LogHistogram:
         alike, weighted = self._alike, self._weighted
         sizes = [values.size for values, _ in alike]
         values = np.concatenate([values for values, _ in (*alike, *weighted)])
-        weights = np.concatenate(
-            [np.repeat([weight for _, weight in alike], sizes), *(weights for _, weights in weighted)]
-        ).astype(np.int64, copy=False)
+        repeated = np.repeat(np.array([weight for _, weight in alike], dtype=np.int64), sizes)
+        weights = np.concatenate([repeated, *(weights for _, weights in weighted)])
         alike.clear()
         weighted.clear()
         self._size = 0

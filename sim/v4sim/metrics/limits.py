@@ -34,7 +34,7 @@ WAITS: dict[str, tuple[str, str]] = {
     ),
     "swa": (
         "room for sliding-window tails",
-        "give them more of the memory: engine.swa_full_ratio, or engine.swa_tokens_per_rank",
+        "give windows more of the memory: engine.swa_full_ratio, or engine.swa_tokens_per_rank",
     ),
     "slots": ("a request slot", "raise engine.max_running (sglang) or engine.max_num_seqs (vllm)"),
     "budget": (
@@ -164,7 +164,7 @@ def _lost(metrics: Mapping[str, Any]) -> Limit | None:
             "lost_swa_tails",
             share,
             f"{again}, most of them because their sliding-window tails were evicted",
-            "give them more of the memory (engine.swa_full_ratio, engine.swa_tokens_per_rank), or use "
+            "give windows more of the memory (engine.swa_full_ratio, engine.swa_tokens_per_rank), or use "
             "engine.swa_veto=recompute_window",
         )
     if hit["lost_moved_tokens"] > 0.5 * hit["lost_tokens"]:
