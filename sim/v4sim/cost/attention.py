@@ -20,7 +20,8 @@ Leaves out: anything between ranks. Units: nanoseconds; profile values are micro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
@@ -35,36 +36,28 @@ NS: Final = 1000.0  # nanoseconds in a microsecond
 _TABLE_RATIO: Final = 4  # native tokens an entry in the published CSA tables
 
 
-class DecodeTerms(NamedTuple):
+@dataclass(slots=True)
+class DecodeTerms:
     """Coefficients of one rank's decode for fixed rows and width; all zero for an idle rank."""
 
-    scan_base: float
-    scan_slope: float
-    pool_cap: float
-    pool_slope: float
-    topk_rate_base: float
-    topk_rate_slope: float
-    other_base: float
-    fill_cap: float
-    fill_slope: float
-    tail_slope: float
-    hca_base: float
-    hca_slope: float
-    swa: float
+    scan_base: float = 0.0
+    scan_slope: float = 0.0
+    pool_cap: float = 0.0
+    pool_slope: float = 0.0
+    topk_rate_base: float = 0.0
+    topk_rate_slope: float = 0.0
+    other_base: float = 0.0
+    fill_cap: float = 0.0
+    fill_slope: float = 0.0
+    tail_slope: float = 0.0
+    hca_base: float = 0.0
+    hca_slope: float = 0.0
+    swa: float = 0.0
 
 
-class PrefillParts(NamedTuple):
-    """Nanoseconds of one rank's prefill chunks."""
-
-    scan: float
-    topk: float
-    other: float
-    hca: float
-    swa: float
-
-
-IDLE: Final = DecodeTerms(*([0.0] * len(DecodeTerms._fields)))
-NO_PREFILL: Final = PrefillParts(0.0, 0.0, 0.0, 0.0, 0.0)
+# Nanoseconds of one rank's prefill chunks: scan, top-k, CSA rest, HCA, SWA layers.
+PrefillParts = tuple[float, float, float, float, float]
+IDLE: Final = DecodeTerms()
 
 
 class AttentionCost:
@@ -231,7 +224,7 @@ class AttentionCost:
             # Alone, a short chunk leaves SMs idle; together chunks are bound by their work.
             scan = max(scan_most, min(scan + self._scan_floor, scan_work))
             topk = max(topk_most, min(topk, topk_work))
-        return PrefillParts(max(scan, 0.0), topk, self.n_csa * other, self.n_hca * hca, self.n_swa * swa)
+        return max(scan, 0.0), topk, self.n_csa * other, self.n_hca * hca, self.n_swa * swa
 
     def _base(self, new: int) -> float:
         """CSA rest over new tokens that have no entries of their own chunk to attend to."""

@@ -18,11 +18,12 @@ rounded once, half to even. Leaves out transfers and everything random. Caches b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from v4sim.cost.attention import IDLE, NO_PREFILL, NS, AttentionCost
+from v4sim.cost.attention import IDLE, NS, AttentionCost, DecodeTerms
 from v4sim.cost.base import PART_INDEX, PARTS, Int64
 from v4sim.cost.domain import Seen
 from v4sim.cost.engine_constants import EngineConstants, cpu_step_us, host_is_hidden, stated_us
@@ -52,6 +53,37 @@ _OVERHEAD: Final = PART_INDEX["overhead"]
 _CPU: Final = PART_INDEX["cpu"]
 _NUM: Final = len(PARTS)
 _ATTENTION_ROWS: Final = np.array([_OTHER, _SCAN, _TOPK, _HCA, _SWA, _MHC])
+
+
+@dataclass(slots=True, init=False)
+class FixedRows:
+    """What decode steps with the same rows on every rank have in common (`ProfileCost.fixed`).
+
+    Per rank the coefficients of its attention and its mHC; the parts [PARTS] of what all do together; the
+    host work of the scheduler, which waits for nothing or, `hidden_cpu`, shows only where the GPU is
+    faster; and where to note how far a run goes.
+    """
+
+    attention: AttentionCost
+    terms: list[DecodeTerms]
+    mhc_ns: list[float]
+    parts_ns: list[int]
+    cpu_ns: int
+    hidden_cpu: bool
+    seen: Seen
+
+    def __init__(
+        self,
+        attention: AttentionCost,
+        terms: list[DecodeTerms],
+        mhc_ns: list[float],
+        parts_ns: list[int],
+        cpu_ns: int,
+        hidden_cpu: bool,
+        seen: Seen,
+    ) -> None:  # written out: a generated one is interpreted in compiled code
+        self.attention, self.terms, self.mhc_ns, self.parts_ns = attention, terms, mhc_ns, parts_ns
+        self.cpu_ns, self.hidden_cpu, self.seen = cpu_ns, hidden_cpu, seen
 
 
 class ProfileCost:
@@ -97,11 +129,10 @@ class ProfileCost:
         for load in loads:
             rows, prefill = load.rows, load.prefill
             new = 0
-            chunk, terms = NO_PREFILL, IDLE
+            terms = IDLE
             s = m = 0.0
             if prefill:
                 new = seen.chunks(prefill)
-                chunk = attention.prefill_parts(prefill)
                 new_total += new
                 chunks_total += len(prefill)
                 new_widest = max(new_widest, new)
@@ -126,8 +157,9 @@ class ProfileCost:
             scan, topk, other, hca = attention.decode_parts(terms, s, m)
             swa, mhc = terms.swa, self._mhc_at(tokens)
             if new:
-                scan, topk, other = scan + chunk.scan, topk + chunk.topk, other + chunk.other
-                hca, swa = hca + chunk.hca, swa + chunk.swa
+                more = attention.prefill_parts(prefill)
+                scan, topk, other = scan + more[0], topk + more[1], other + more[2]
+                hca, swa = hca + more[3], swa + more[4]
             total = scan + other + topk + hca + (swa + mhc)
             if total > best:
                 best = total
@@ -210,6 +242,21 @@ class ProfileCost:
         elif common_ns < self._cpu_ns:  # otherwise the GPU hides it in every step
             np.maximum(self._cpu_ns - out.sum(axis=0), 0, out=out[_CPU])
         return out
+
+    def fixed(self, rows: Sequence[int], width: int) -> FixedRows:
+        """What decode steps of so many sequences a rank have in common, to price them in loops."""
+        attention, common = self._attention, [0] * _NUM
+        if any(rows):
+            common = self._common(sum(rows), max(rows), width)[0][:, 0].tolist()
+        return FixedRows(
+            attention,
+            [attention.decode_terms(count, width) for count in rows],
+            [self._mhc_at(count * width) for count in rows],
+            common,
+            self._cpu_ns if any(rows) else 0,
+            self._hidden_cpu,
+            self._seen,
+        )
 
     def _table(self, width: int) -> VectorTable:
         return VectorTable(

@@ -15,8 +15,8 @@ from v4sim.engine.base import Chunk
 class Block:
     """What a replica runs now. Only pure decode blocks have more than one step.
 
-    `ends_ns` are the step boundaries; `parts_ns` [PARTS, steps], `durations_ns` [steps] and
-    `contexts` [rows, steps + 1] are there for blocks that were priced as arrays. `steps` may be cut down
+    `ends_ns` are the step boundaries; `parts_ns` [PARTS, steps] and `durations_ns` [steps]
+    are there for blocks that were priced as arrays. `steps` may be cut down
     while the block runs. Where finished calls leave after the first step, that step was priced alone:
     `work` then tells its rows and `first_parts_ns` its parts, also as the first column of `parts_ns`.
 
@@ -35,7 +35,6 @@ class Block:
     work: list[tuple[int, int]] | None
     parts_ns: NDArray[np.int64] | None
     durations_ns: NDArray[np.int64] | None
-    contexts: NDArray[np.int64] | None
     run_parts_ns: list[list[int]] | None
 
     def __init__(
@@ -52,13 +51,12 @@ class Block:
         work: list[tuple[int, int]] | None = None,
         parts_ns: NDArray[np.int64] | None = None,
         durations_ns: NDArray[np.int64] | None = None,
-        contexts: NDArray[np.int64] | None = None,
         run_parts_ns: list[list[int]] | None = None,
     ) -> None:
         self.start_ns, self.ends_ns, self.steps = start_ns, ends_ns, steps
         self.chunks, self.decodes, self.token, self.kind = chunks, decodes, token, kind
         self.first_parts_ns, self.work, self.run_parts_ns = first_parts_ns, work, run_parts_ns
-        self.parts_ns, self.durations_ns, self.contexts = parts_ns, durations_ns, contexts
+        self.parts_ns, self.durations_ns = parts_ns, durations_ns
 
     def forget_rows(self, rows: list[int]) -> None:
         """Priced as an array and cut down to one step: from now on as if that had been priced alone."""
@@ -67,4 +65,4 @@ class Block:
                 self.first_parts_ns = [int(part) for part in self.parts_ns[:, 0]]
                 self.work = [(count, 0) for count in rows]
             self.ends_ns = [int(self.ends_ns[0])]
-            self.parts_ns = self.durations_ns = self.contexts = None
+            self.parts_ns = self.durations_ns = None

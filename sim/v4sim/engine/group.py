@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from v4sim.engine.base import Scheduler
 from v4sim.engine.call import Call
-from v4sim.engine.decode import DecodeBatch, WalkStore
+from v4sim.engine.decode import PageRule, new_batch
 from v4sim.engine.rank import Rank
 from v4sim.speculation import SpecPolicy
 from v4sim.walks import Walks
@@ -33,11 +33,12 @@ class Group:
         self.ranks = list(ranks)
         self.scheduler = scheduler
         self.page_tokens = self.ranks[0].page_tokens
-        self.store = WalkStore()
-        self.batch = DecodeBatch(self.store, len(self.ranks))
         self.width = spec.draft_tokens + 1
         self.lookahead = scheduler.decode_alloc_tokens(self.width)
         self.in_flight = scheduler.in_flight_tokens
+        pages = PageRule(self.page_tokens, self.lookahead, self.in_flight)
+        self.batch = new_batch(len(self.ranks), pages)
+        self.store = self.batch.store
         for rank in self.ranks:
             rank.in_flight_tokens = self.in_flight
         self._spec = spec
@@ -75,34 +76,13 @@ class Group:
     def _store(self, call: Call) -> None:
         self.store.put(call, 1 if call.padded else self.in_flight or 0)
 
-    def held_now(self) -> NDArray[np.int64]:
-        """Contexts [rows] from which the pages of the next step are counted."""
-        batch = self.batch
-        if self.in_flight is None:
-            return batch.now()
-        if self.in_flight == 0:
-            settled = [rank.clock in rank.settled for rank in self.ranks if rank.decoding]
-            if all(settled):
-                return batch.now()
-            if any(settled):
-                return np.where(np.repeat(settled, batch.busy_rows), batch.now(), batch.before())
-        return batch.before() + self.in_flight
-
-    def held(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of each of the next steps, given the contexts before them ([rows, steps])."""
-        if self.in_flight is None:
-            return contexts
-        return np.column_stack([self.batch.before(), contexts[:, :-1]]) + self.in_flight
-
-    def held_last(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of the last of the next steps."""
-        if self.in_flight is None:
-            return contexts[:, -1]
-        return (contexts[:, -2] if contexts.shape[1] > 1 else self.batch.before()) + self.in_flight
-
-    def pages_of(self, contexts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Pages that a decode step holds whose pages are counted from these contexts."""
-        return (contexts + (self.lookahead + self.page_tokens - 1)) // self.page_tokens
+    def needs(self) -> list[int]:
+        """Tokens of the pages that each rank holds in the next step."""
+        if self.in_flight == 0:  # counted from the step in flight, where there is one
+            lags = [0 if rank.clock in rank.settled else 1 for rank in self.ranks]
+        else:
+            lags = [self.batch.pages.lag] * len(self.ranks)
+        return self.batch.needs(lags)
 
     def begin_decode(self, rank: Rank, call: Call, now_ns: int) -> None:
         """A call that has its first token joins the decoding sequences of its rank."""
@@ -128,7 +108,7 @@ class Group:
         for call, clock in rank.walked:
             executed = clock - call.clock0
             if self._walks is not None and executed > 0:
-                emitted = self.store.flat[call.offset : call.offset + executed + 1] - (call.prompt_tokens - 1)
+                emitted = self.store.contexts(call, executed + 1) - (call.prompt_tokens - 1)
                 self._walks.model.record(emitted[:-1], emitted[1:], call.phases)
             self.store.drop(call)
         rank.walked.clear()

@@ -1,17 +1,16 @@
 """From a plan to a block: how long the next step, or the next run of decode steps, takes.
 
 One step is priced by the scalar path of the cost model. A run of pure decode steps with fixed
-membership is one vectorised evaluation (steps × ranks) and a cumulative sum. A run ends at the
+membership is one evaluation (steps × ranks). A run ends at the
 first finish, where a rank's pages run short, and where a queued call might get in.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final
 
-import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from v4sim.cost.base import StepCost
 from v4sim.cost.load import RankLoad
@@ -68,38 +67,26 @@ class Pricer:
         self, now: int, steps: int, chunks: list[list[Chunk]], decodes: list[bool], token: int
     ) -> Block | None:
         group, batch = self._group, self._group.batch
-        contexts = batch.ahead(steps + 1)
-        steps = self._steps_that_fit(contexts, steps)
+        steps = self._steps_that_fit(steps)
         if steps == 1:
             return None
-        before = contexts[:, :steps]
-        sums, tops = batch.per_rank_sum(before).T, batch.per_rank_max(before).T  # [steps, ranks]
         first = work = None
         if any(rank.leaving for rank in group.ranks):
-            loads, work = self._loads(chunks, decodes, sums[0].tolist(), tops[0].tolist())
+            loads, work = self._loads(chunks, decodes, *batch.loads())
             first = self._cost.step(loads, group.width, "decode")
-            sums, tops = sums[1:], tops[1:]
-        parts = self._cost.decode(batch.rows, sums, tops, group.width)
-        if first is not None:
-            rest, parts = parts, np.empty((len(first), steps), dtype=np.int64)
-            parts[:, 0] = np.fromiter(first, np.int64, len(first))  # a list is asked for its type first
-            parts[:, 1:] = rest
-        durations: NDArray[np.int64] = np.add.reduce(parts, axis=0)
-        self._last_step_ns = max(1, int(durations[-1]))
-        ends = np.add.accumulate(durations)
-        ends += now
+        run = batch.price(self._cost, now, steps, group.width, first)
+        self._last_step_ns = max(1, int(run.durations_ns[-1]))
         return Block(
             now,
-            ends,
+            run.ends_ns,
             steps,
             chunks,
             decodes,
             token,
             first_parts_ns=first,
             work=work,
-            parts_ns=parts,
-            durations_ns=durations,
-            contexts=contexts,
+            parts_ns=run.parts_ns,
+            durations_ns=run.durations_ns,
         )
 
     def _steps_ahead(self, now: int, visible_ns: int) -> int:
@@ -111,6 +98,8 @@ class Pricer:
         for rank in self._group.ranks:
             if rank.last_arrival_ns > visible_ns or rank.prefilling or (rank.leaving and rank.waiting):
                 return 1  # a new call will be seen, a parked one may go on, or freed memory admit one
+            if rank.held_back:
+                return 1  # it decodes again once that call's pages are free
             if rank.decoding:
                 any_rows = True
                 steps = min(steps, rank.steps_to_next_finish())
@@ -174,7 +163,7 @@ class Pricer:
             run_parts_ns=parts,
         )
 
-    def _steps_that_fit(self, contexts: NDArray[np.int64], steps: int) -> int:
+    def _steps_that_fit(self, steps: int) -> int:
         """Cut a run before the step for which some rank's pages run out."""
         group, batch = self._group, self._group.batch
         page = group.page_tokens
@@ -184,11 +173,9 @@ class Pricer:
                 break
         else:
             return steps
-        held = group.held(contexts[:, :steps])
         for rank in group.ranks:
             room = rank.owner.kv_available + rank.decode_alloc
-            needed = group.pages_of(held[batch.row_slice(rank.index), :steps]).sum(axis=0) * page
-            steps = max(1, min(steps, int(np.searchsorted(needed, room, side="right"))))
+            steps = max(1, bisect_right(batch.held(rank.index, steps), room))
         return steps
 
     def alone(self, now: int, chunks: list[list[Chunk]], decodes: list[bool], token: int) -> Block:
@@ -197,9 +184,7 @@ class Pricer:
         sums: list[int] = []
         tops: list[int] = []
         if any_decode:
-            batch = self._group.batch
-            contexts = batch.now()
-            sums, tops = batch.sums(contexts), batch.tops(contexts)
+            sums, tops = self._group.batch.loads()
         loads, work = self._loads(chunks, decodes, sums, tops)
         kind = "decode" if not any(chunks) else "mixed" if any_decode else "prefill"
         parts = self._cost.step(loads, self._group.width, kind)

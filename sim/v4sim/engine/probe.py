@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from v4sim.engine.bursts import Bursts
     from v4sim.engine.call import Call
     from v4sim.engine.rank import Rank
     from v4sim.engine.replica import Replica
@@ -46,20 +47,8 @@ class Probe:
         """Consecutive decode steps: when each ended and how long it took [k], its parts [PARTS, k], and
         rows per rank."""
 
-    def on_tokens(
-        self,
-        ends_ns: Sequence[int] | Int64s,
-        gaps_ns: Int64s,
-        durations_ns: Int64s,
-        contexts: Int64s,
-        width: int,
-    ) -> None:
-        """Bursts of tokens as clients see them at `ends_ns` [k], of every sequence that decoded.
-
-        `gaps_ns` [rows]: time from each sequence's previous burst to the first of these;
-        `durations_ns` [k − 1]: the later steps, in each of which every sequence has a burst.
-        `contexts` [rows, k + 1]: differences along a row are its tokens per burst, 1 to `width`.
-        """
+    def on_tokens(self, ends_ns: Sequence[int] | Int64s, bursts: Bursts) -> None:
+        """Bursts of tokens as clients see them at `ends_ns` [k], of every sequence that decoded."""
 
     def on_admit(self, rank: Rank, call: Call, now_ns: int) -> None:
         """A call got its first (or, after a retraction, next) chunk."""

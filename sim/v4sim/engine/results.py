@@ -7,7 +7,7 @@ chunks count, rank by rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from v4sim.engine.ahead import take_on_the_way
 from v4sim.engine.block import Block
+from v4sim.engine.bursts import Bursts
 from v4sim.engine.call import FINISHED, Call
 from v4sim.engine.group import Group
 from v4sim.engine.rank import Rank
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from v4sim.engine.replica import Replica
 
 _NOTHING: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-_ONE_TOKEN: NDArray[np.int64] = np.array([[0, 1]], dtype=np.int64)
+_ONE_TOKEN: NDArray[np.int64] = np.ones(1, dtype=np.int64)
 
 
 def _newest_first(call: Call) -> tuple[int, int]:
@@ -81,17 +82,18 @@ class Results:
 
     def _decoded(self, block: Block, now: int, weight: int, active: list[Rank], rows: int) -> None:
         group, batch, steps = self._group, self._group.batch, block.steps
+        of_ranks = [rank.index for rank in active]
         if block.parts_ns is None:
-            durations = np.array([now - block.start_ns], dtype=np.int64)
-            contexts, ends = batch.ahead(2), np.array([now], dtype=np.int64)
+            first_end, duration = now, now - block.start_ns
+            self._tell_tokens([now], batch.bursts(of_ranks, now, _NOTHING, 1, group.width))
+            share = duration * group.width // weight
         else:
-            assert block.contexts is not None
             assert block.durations_ns is not None
             assert isinstance(block.ends_ns, np.ndarray)
-            durations, contexts, ends = block.durations_ns[:steps], block.contexts, block.ends_ns[:steps]
-        self._tell_tokens(block, active, rows, ends, durations, contexts)
-        width = group.width
-        share = sum([duration * width // weight for duration in durations.tolist()])
+            durations, ends = block.durations_ns[:steps], block.ends_ns[:steps]
+            first_end = int(ends[0])
+            self._tell_tokens(ends, batch.bursts(of_ranks, first_end, durations[1:], steps, group.width))
+            share = sum([duration * group.width // weight for duration in durations.tolist()])
         for rank in active:
             rank.clock += steps
             rank.last_decode_ns = now
@@ -101,19 +103,15 @@ class Results:
         if block.parts_ns is not None:
             alone = 0 if block.first_parts_ns is None else 1
             if steps > alone:
-                begin = int(ends[0]) if alone else block.start_ns
+                begin = first_end if alone else block.start_ns
                 if alone:
                     ends, durations = ends[1:], durations[1:]
                 parts = block.parts_ns[:, alone:steps]
                 for tell in self._replica.listeners.decode_block:
                     tell(self._replica, begin, ends, durations, parts, batch.rows)
-            self._hold_pages(steps, active, contexts)
-            batch.advance(steps)
-            batch.emit_ns[:] = now
-        else:
-            for rank in active:
-                batch.advance_rank(rank.index, steps)
-                batch.emit_ns[batch.row_slice(rank.index)] = now
+            self._hold_pages(steps, active)
+        for rank in active:
+            batch.advance(rank.index, steps, now)
         for rank in active:
             if rank.steps_to_next_finish() <= 0:
                 done = rank.take_finished()
@@ -126,39 +124,20 @@ class Results:
                     self._finish(rank, call, now)
                 group.settle(rank)
 
-    def _tell_tokens(
-        self,
-        block: Block,
-        active: list[Rank],
-        rows: int,
-        ends: NDArray[np.int64],
-        durations: NDArray[np.int64],
-        contexts: NDArray[np.int64],
-    ) -> None:
-        batch = self._group.batch
-        gaps = ends[0] - batch.emit_ns
-        contexts = contexts[:, : block.steps + 1]
-        if rows < len(batch.calls):
-            slices = [batch.row_slice(rank.index) for rank in active]
-            keep = np.concatenate([np.arange(s.start, s.stop) for s in slices])
-            gaps, contexts = gaps[keep], contexts[keep]
-        later = durations[1:]
+    def _tell_tokens(self, ends: Sequence[int] | NDArray[np.int64], bursts: Bursts) -> None:
         for tell in self._replica.listeners.tokens:
-            tell(ends, gaps, later, contexts, self._group.width)
+            tell(ends, bursts)
 
-    def _hold_pages(self, steps: int, active: list[Rank], contexts: NDArray[np.int64]) -> None:
+    def _hold_pages(self, steps: int, active: list[Rank]) -> None:
         """After a run of steps every row holds the pages that its last step needed."""
         group, batch = self._group, self._group.batch
-        contexts = contexts[:, :steps]
-        pages = batch.sums(group.pages_of(group.held_last(contexts)))
+        held_last = batch.held_last(steps)
         for rank in active:
-            held = pages[rank.index] * group.page_tokens
+            held = held_last[rank.index]
             grown = held - rank.decode_alloc
             if grown + len(rank.decoding) * group.page_tokens > rank.owner.kv.free:
                 # Something must be evicted on the way: take the growth as single steps would.
-                rows = group.held(contexts)[batch.row_slice(rank.index)]
-                totals = (group.pages_of(rows).sum(axis=0) * group.page_tokens).tolist()
-                take_on_the_way(rank, totals, drafts=group.lookahead > 1)
+                take_on_the_way(rank, batch.held(rank.index, steps), drafts=group.lookahead > 1)
             elif grown:
                 rank.set_decode_alloc(held)
 
@@ -210,8 +189,9 @@ class Results:
         else:
             # It was retracted: its client has waited since the token before.
             gap = np.array([now - call.emit_ns], dtype=np.int64)
-            for tell in self._replica.listeners.tokens:
-                tell([now], gap, _NOTHING, _ONE_TOKEN, self._group.width)
+            width = self._group.width
+            tokens, of_size = (None, None) if width == 1 else (_ONE_TOKEN, [_NOTHING] * width)
+            self._tell_tokens([now], Bursts(gap, _NOTHING, width, tokens, of_size))
         call.generated += 1
         if call.generated >= call.output_tokens or call.hung_up:
             call.output_tokens = call.generated

@@ -32,11 +32,10 @@ class DecodeRoom:
                 self._results.report_aborted(rank, now)
             return
         group.refresh()
-        page = group.page_tokens
-        needs = group.batch.sums(group.pages_of(group.held_now()))
+        needs = group.needs()
         for rank in ranks:
             rank.held_back = False
-            needed = needs[rank.index] * page
+            needed = needs[rank.index]
             once_more = spent_growth(rank, group.lookahead) if rank.leaving else 0
             while needed + once_more > rank.decode_alloc and scheduler.make_decode_room(
                 rank, needed + once_more

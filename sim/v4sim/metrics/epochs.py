@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from v4sim.cost.base import PARTS
+from v4sim.engine.bursts import Bursts
 from v4sim.engine.probe import Probe
 from v4sim.metrics.epoch import HISTOGRAMS, Epoch, Sums
 from v4sim.metrics.histogram import LogHistogram
@@ -117,31 +118,21 @@ class EpochRecorder(Probe):
         epoch.blocks.append((replica, parts_ns, rows))
         epoch.size += parts_ns.shape[1]
 
-    def on_tokens(
-        self,
-        ends_ns: Sequence[int] | Int64s,
-        gaps_ns: Int64s,
-        durations_ns: Int64s,
-        contexts: Int64s,
-        width: int,
-    ) -> None:
+    def on_tokens(self, ends_ns: Sequence[int] | Int64s, bursts: Bursts) -> None:
         first, last = epoch_number(int(ends_ns[0])), epoch_number(int(ends_ns[-1]))
-        tokens = contexts[:, 1:] - contexts[:, :-1] if width > 1 else None
-        self._add_gaps(first, gaps_ns, None if tokens is None else tokens[:, 0])
-        if not durations_ns.size:
+        self._add_gaps(first, bursts.gaps_ns, bursts.tokens)
+        durations = bursts.durations_ns
+        if not durations.size:
             return
-        rows = gaps_ns.size
-        if tokens is not None:
-            tokens = tokens[:, 1:]
+        rows = bursts.gaps_ns.size
         if first == last:
-            self._add_steps(last, durations_ns, rows, tokens, width)
+            self._add_steps(last, durations, rows, bursts.of_size)
             return
         of_step = _numbers(ends_ns)[1:]
         for number in sorted(set(of_step.tolist())):
             mine = of_step == number
-            self._add_steps(
-                number, durations_ns[mine], rows, None if tokens is None else tokens[:, mine], width
-            )
+            of_size = None if bursts.of_size is None else [counted[mine] for counted in bursts.of_size]
+            self._add_steps(number, durations[mine], rows, of_size)
 
     def on_end(self, replicas: list[Replica], now_ns: int) -> None:
         self._run_end_ns = now_ns
@@ -156,22 +147,17 @@ class EpochRecorder(Probe):
             epoch.burst.append((gaps_ns, 1))
             epoch.firsts.append((gaps_ns, tokens))
 
-    def _add_steps(
-        self, number: int, durations_ns: Int64s, rows: int, tokens: Int64s | None, width: int
-    ) -> None:
-        """Later bursts: each of `rows` sequences has one in each step, of `tokens` [sequence, step]."""
+    def _add_steps(self, number: int, durations_ns: Int64s, rows: int, of_size: list[Int64s] | None) -> None:
+        """Later bursts: each of `rows` sequences has one in each step, `of_size[n - 1]` [step] of n tokens."""
         epoch = self._epoch(number)
-        epoch.size += durations_ns.size * width
-        if tokens is None:
+        if of_size is None:
+            epoch.size += durations_ns.size
             epoch.both.append((durations_ns, rows))
             return
+        epoch.size += durations_ns.size * len(of_size)
         epoch.burst.append((durations_ns, rows))
-        bursts: Int64s | int = rows
-        for size in range(1, width):
-            of_size = np.add.reduce(tokens == size, axis=0)
-            epoch.later(size).append((durations_ns, of_size))
-            bursts = bursts - of_size
-        epoch.later(width).append((durations_ns, bursts))
+        for size, counted in enumerate(of_size, 1):
+            epoch.later(size).append((durations_ns, counted))
 
     def _epoch(self, number: int) -> Epoch:
         epoch = self._epochs.get(number)

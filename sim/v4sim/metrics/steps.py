@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from v4sim.cost.base import PARTS
+from v4sim.engine.bursts import Bursts
 from v4sim.engine.probe import Probe
 from v4sim.metrics.histogram import LogHistogram
 from v4sim.results import STEP_KINDS, RankTotals, StepTotals
@@ -134,22 +135,17 @@ class StepRecorder(Probe):
             self.parts["decode"] += np.concatenate(self._blocks, axis=1).sum(axis=1)
             self._blocks.clear()
 
-    def on_tokens(
-        self,
-        ends_ns: Sequence[int] | Int64s,
-        gaps_ns: Int64s,
-        durations_ns: Int64s,
-        contexts: Int64s,
-        width: int,
-    ) -> None:
-        rows = gaps_ns.size
-        self.itl_burst.add(gaps_ns)
-        self.itl_burst.add(durations_ns, rows)
-        tokens = contexts[:, 1:] - contexts[:, :-1]
-        self.itl_divided.add(gaps_ns // tokens[:, 0], tokens[:, 0])
-        for size in range(1, width + 1):
-            bursts = np.count_nonzero(tokens[:, 1:] == size, axis=0)
-            self.itl_divided.add(durations_ns // size, bursts * size)
+    def on_tokens(self, ends_ns: Sequence[int] | Int64s, bursts: Bursts) -> None:
+        gaps, later = bursts.gaps_ns, bursts.durations_ns
+        self.itl_burst.add(gaps)
+        self.itl_burst.add(later, gaps.size)
+        if bursts.tokens is None or bursts.of_size is None:
+            self.itl_divided.add(gaps)
+            self.itl_divided.add(later, gaps.size)
+            return
+        self.itl_divided.add(gaps // bursts.tokens, bursts.tokens)
+        for size, counted in enumerate(bursts.of_size, 1):
+            self.itl_divided.add(later // size, counted * size)
 
     @property
     def steps(self) -> StepTotals:
