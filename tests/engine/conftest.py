@@ -39,9 +39,14 @@ class Watched(Probe):
         duration_ns: int,
         parts_ns: list[int],
         kind: str,
-        work: list[tuple[int, int]],
+        rows: list[int],
+        new_tokens: list[int],
     ) -> None:
-        self.steps.append(Step(start_ns / 1e6, (start_ns + duration_ns) / 1e6, kind, list(work)))
+        self.steps.append(
+            Step(
+                start_ns / 1e6, (start_ns + duration_ns) / 1e6, kind, list(zip(rows, new_tokens, strict=True))
+            )
+        )
 
     def on_admit(self, rank: Rank, call: Call, now_ns: int) -> None:
         self.admits.append((now_ns / 1e6, call.row))

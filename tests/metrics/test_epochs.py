@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from v4sim import config, simulate
 from v4sim.capacity import RankPools
 from v4sim.cost.base import ConstantCost
-from v4sim.metrics.epoch import Sums
 from v4sim.metrics.epochs import EpochRecorder, epoch_number, epoch_start
+from v4sim.metrics.histogram import LogHistogram
 from v4sim.metrics.window import Window
 from v4sim.workload import WorkloadOptions
 from v4traces import CallRow
@@ -126,10 +126,10 @@ def test_epochs_tile_time_and_grow_with_it(at_ns):
 
 @given(st.lists(st.lists(st.integers(0, 10**12), max_size=20), max_size=6))
 def test_stored_histograms_add_up_exactly(groups):
-    total, direct = Sums(), Sums()
+    total, direct = LogHistogram(), LogHistogram()
     for group in groups:
         values = np.array(group, dtype=np.int64)
-        piece = Sums()
+        piece = LogHistogram()
         for histogram in (piece, direct):
             if len(values):
                 histogram.add(values, values % 3 + 1)

@@ -155,15 +155,19 @@ class AttentionCost:
             terms = self._cache[key] = self._terms(rows, width, shared) if rows else IDLE
         return terms
 
-    def decode_parts(self, terms: DecodeTerms, s: float, m: float) -> tuple[float, float, float, float]:
-        """Scan, top-k, CSA rest and HCA of a rank whose contexts are `s` tokens in all and `m` at most."""
+    def decode_parts(
+        self, terms: DecodeTerms, s: float, m: float, piece: int
+    ) -> tuple[float, float, float, float]:
+        """Scan, top-k, CSA rest and HCA of a rank whose contexts are `s` tokens in all and `m` at most.
+
+        `piece` is that of the context lines on which `m` lies; the two share their cuts.
+        """
         scan = s * terms.scan_slope + terms.scan_base
         if self._pooled:
             scan = scan + min(s, terms.pool_cap) * terms.pool_slope
         other = min(s, terms.fill_cap) * terms.fill_slope + terms.other_base
         other = other + m * terms.tail_slope
         rate = s * terms.topk_rate_slope + terms.topk_rate_base if m > self.topk_start else 0.0
-        piece = self.topk_line.piece(m)  # the two lines share their cuts
         topk = max(self.topk_line.on(piece, m), rate)
         hca = max(self.hca_line.on(piece, m), s * terms.hca_slope) + terms.hca_base
         return scan, topk, other, hca

@@ -95,10 +95,10 @@ class ProfileCost:
         engine = deployment.engine
         self._profile, self._constants = profile, constants
         self._stated_us = stated_us(engine)
-        self._attention = AttentionCost(profile, deployment, spec)
+        self.attention = AttentionCost(profile, deployment, spec)
         mhc = profile.operation(f"mhc.{engine.kind}.{spec.name}")
         self._mhc = mhc.line(NS)
-        self._together = TogetherCost(profile, deployment, spec, self._attention, self._mhc, constants)
+        self._together = TogetherCost(profile, deployment, spec, self.attention, self._mhc, constants)
         self._layers = spec.num_layers
         self._cpu_ns = round(NS * cpu_step_us(engine, deployment.parallel.attention_dp, constants))
         self._hidden_cpu = host_is_hidden(deployment)
@@ -108,11 +108,11 @@ class ProfileCost:
         self._graph_prefill = int(constants.prefill_graph_tokens.value)
         self._pooled = bool(spec.index.pool_tokens)
         self._operations: dict[str, Operation] = {
-            **self._attention.used,
+            **self.attention.used,
             **self._together.used,
             mhc.name: mhc,
         }
-        topk, hca = self._attention.topk_line.pieces, self._attention.hca_line.pieces
+        topk, hca = self.attention.topk_line.pieces, self.attention.hca_line.pieces
         self._cuts = topk[0]  # the two lines share them
         self._piece_slopes, self._piece_bases = np.stack([topk[1], hca[1]]), np.stack([topk[2], hca[2]])
         self._mhc_of: dict[int, float] = {0: 0.0}
@@ -121,7 +121,7 @@ class ProfileCost:
         self._seen = Seen()
 
     def step(self, loads: Sequence[RankLoad], width: int, kind: str) -> list[int]:
-        attention, seen = self._attention, self._seen
+        attention, seen = self.attention, self._seen
         best = -1.0
         parts = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
         rows_total = rows_widest = tokens_total = tokens_widest = 0
@@ -154,7 +154,7 @@ class ProfileCost:
                     seen.decoding(ctx_sum, ctx_max)
                 elif ctx_max > seen.context:
                     seen.context = ctx_max
-            scan, topk, other, hca = attention.decode_parts(terms, s, m)
+            scan, topk, other, hca = attention.decode_parts(terms, s, m, attention.topk_line.piece(m))
             swa, mhc = terms.swa, self._mhc_at(tokens)
             if new:
                 more = attention.prefill_parts(prefill)
@@ -217,8 +217,8 @@ class ProfileCost:
         other, scan, topk, hca = parts
         if self._pooled:
             scan += np.minimum(s, v.pool_cap) * v.pool_slope
-        if min(ctx_max[0].tolist()) <= self._attention.topk_start:
-            topk *= m > self._attention.topk_start
+        if min(ctx_max[0].tolist()) <= self.attention.topk_start:
+            topk *= m > self.attention.topk_start
         piece = self._cuts.searchsorted(m, "right")
         context = x[2:]
         context[:] = m
@@ -245,7 +245,7 @@ class ProfileCost:
 
     def fixed(self, rows: Sequence[int], width: int) -> FixedRows:
         """What decode steps of so many sequences a rank have in common, to price them in loops."""
-        attention, common = self._attention, [0] * _NUM
+        attention, common = self.attention, [0] * _NUM
         if any(rows):
             common = self._common(sum(rows), max(rows), width)[0][:, 0].tolist()
         return FixedRows(
@@ -260,7 +260,7 @@ class ProfileCost:
 
     def _table(self, width: int) -> VectorTable:
         return VectorTable(
-            lambda rows: self._attention.decode_terms(rows, width), lambda rows: self._mhc_at(rows * width)
+            lambda rows: self.attention.decode_terms(rows, width), lambda rows: self._mhc_at(rows * width)
         )
 
     def _common(self, total: int, widest: int, width: int) -> tuple[Int64, int]:
@@ -307,7 +307,7 @@ class ProfileCost:
         return rows
 
     def domain_warnings(self) -> list[str]:
-        attention = self._attention
+        attention = self.attention
         return self._seen.warnings(
             tokens=attention.top_tokens,
             context=attention.top_context,

@@ -64,6 +64,13 @@ class Line:
         """Which piece x lies on; lines over the same points have the same."""
         return bisect_right(self._cuts, x)
 
+    def piece_from(self, piece: int, x: float) -> int:
+        """`piece` of an x that lies on this one or on a later one."""
+        cuts = self._cuts
+        while piece < len(cuts) and cuts[piece] <= x:
+            piece += 1
+        return piece
+
     def on(self, piece: int, x: float) -> float:
         return self._slopes[piece] * x + self._intercepts[piece]
 

@@ -13,26 +13,14 @@ rank's verbs. Contract for every variant:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from v4sim.engine.call import Call
+    from v4sim.engine.chunk import Chunk
     from v4sim.engine.rank import Rank
 
 ENDLESS = 1 << 40
-
-
-class Chunk(NamedTuple):
-    """`new_tokens` of one call to compute on top of `past_tokens`; `last` samples a token.
-
-    `padding` rows are computed with it and mean nothing.
-    """
-
-    call: Call
-    new_tokens: int
-    past_tokens: int
-    last: bool
-    padding: int = 0
 
 
 class Scheduler(Protocol):

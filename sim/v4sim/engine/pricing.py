@@ -14,8 +14,8 @@ import simpy
 
 from v4sim.cost.base import StepCost
 from v4sim.cost.load import RankLoad
-from v4sim.engine.base import Chunk
 from v4sim.engine.block import Block
+from v4sim.engine.chunk import Chunk
 from v4sim.engine.group import Group
 from v4sim.engine.late import spent
 
@@ -23,7 +23,6 @@ MAX_BLOCK_STEPS: Final = 512
 # A short look ahead costs as much as a longer one.
 _SHORTEST_BLOCK: Final = 8
 _IDLE: Final = RankLoad(0, 0, 0, ())
-_NO_WORK: Final = (0, 0)
 
 
 class Pricer:
@@ -70,9 +69,9 @@ class Pricer:
         steps = self._steps_that_fit(steps)
         if steps == 1:
             return None
-        first = work = None
+        first = rows = new_tokens = None
         if any(rank.leaving for rank in group.ranks):
-            loads, work = self._loads(chunks, decodes, *batch.loads())
+            loads, rows, new_tokens = self._loads(chunks, decodes, *batch.loads())
             first = self._cost.step(loads, group.width, "decode")
         run = batch.price(self._cost, now, steps, group.width, first)
         self._last_step_ns = max(1, int(run.durations_ns[-1]))
@@ -84,7 +83,8 @@ class Pricer:
             decodes,
             token,
             first_parts_ns=first,
-            work=work,
+            rows=rows,
+            new_tokens=new_tokens,
             parts_ns=run.parts_ns,
             durations_ns=run.durations_ns,
         )
@@ -133,7 +133,7 @@ class Pricer:
     def _prefill_run(
         self, now: int, steps: int, chunks: list[list[Chunk]], decodes: list[bool], token: int
     ) -> Block:
-        loads, work = self._loads(chunks, decodes, [], [])
+        loads, rows, new_tokens = self._loads(chunks, decodes, [], [])
         parts: list[list[int]] = []
         ends: list[int] = []
         end, horizon = now, self._env.peek()
@@ -159,7 +159,8 @@ class Pricer:
             decodes,
             token,
             kind="prefill",
-            work=work,
+            rows=rows,
+            new_tokens=new_tokens,
             run_parts_ns=parts,
         )
 
@@ -185,26 +186,35 @@ class Pricer:
         tops: list[int] = []
         if any_decode:
             sums, tops = self._group.batch.loads()
-        loads, work = self._loads(chunks, decodes, sums, tops)
+        loads, rows, new_tokens = self._loads(chunks, decodes, sums, tops)
         kind = "decode" if not any(chunks) else "mixed" if any_decode else "prefill"
         parts = self._cost.step(loads, self._group.width, kind)
         duration = sum(parts)
         if kind == "decode":
             self._last_step_ns = max(1, duration)
         return Block(
-            now, [now + duration], 1, chunks, decodes, token, kind=kind, first_parts_ns=parts, work=work
+            now,
+            [now + duration],
+            1,
+            chunks,
+            decodes,
+            token,
+            kind=kind,
+            first_parts_ns=parts,
+            rows=rows,
+            new_tokens=new_tokens,
         )
 
     def _loads(
         self, chunks: list[list[Chunk]], decodes: list[bool], sums: list[int], tops: list[int]
-    ) -> tuple[list[RankLoad], list[tuple[int, int]]]:
-        """Per rank: its load, and (decode rows, prefill tokens). Calls that leave are still rows.
+    ) -> tuple[list[RankLoad], list[int], list[int]]:
+        """Per rank: its load, its decode rows and the prompt tokens it computes. Calls that leave are rows.
 
         `sums` and `tops` of contexts are read of ranks that decode.
         """
         ranks, batch = self._group.ranks, self._group.batch
         loads = [_IDLE] * len(ranks)
-        work = [_NO_WORK] * len(ranks)
+        all_rows, new_tokens = [0] * len(ranks), [0] * len(ranks)
         for index, rank in enumerate(ranks):
             planned = chunks[index]
             rows = context_sum = context_max = 0
@@ -215,12 +225,11 @@ class Pricer:
                     rows, context_sum, context_max = rows + 1, context_sum + last, max(context_max, last)
             elif not planned:
                 continue
-            tokens = 0
             prefill: tuple[tuple[int, int], ...] = ()
             if planned:
                 prefill = tuple([(chunk.new_tokens + chunk.padding, chunk.past_tokens) for chunk in planned])
                 for chunk in planned:
-                    tokens += chunk.new_tokens
+                    new_tokens[index] += chunk.new_tokens
             loads[index] = RankLoad(rows, context_sum, context_max, prefill)
-            work[index] = (rows, tokens)
-        return loads, work
+            all_rows[index] = rows
+        return loads, all_rows, new_tokens

@@ -31,9 +31,10 @@ class Probe:
         duration_ns: int,
         parts_ns: list[int],
         kind: str,
-        work: list[tuple[int, int]],
+        rows: list[int],
+        new_tokens: list[int],
     ) -> None:
-        """One step that was priced alone; `work` is (decode rows, prefill tokens) per rank."""
+        """One step that was priced alone; per rank its decode `rows` and the prompt tokens it computed."""
 
     def on_decode_block(
         self,

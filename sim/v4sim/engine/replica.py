@@ -20,9 +20,10 @@ import simpy
 
 from v4sim.clock import Turn, call_at, decide, step_end
 from v4sim.cost.base import StepCost
-from v4sim.engine.base import Chunk, Scheduler
+from v4sim.engine.base import Scheduler
 from v4sim.engine.block import Block
 from v4sim.engine.call import FINISHED, Call
+from v4sim.engine.chunk import Chunk
 from v4sim.engine.delayer import PrefillDelayer
 from v4sim.engine.group import Group
 from v4sim.engine.hang_ups import HangUps
@@ -125,10 +126,7 @@ class Replica:
         if block.run_parts_ns is None:
             self._room.make(self.ranks, start)
         else:
-            chunks = [
-                [chunk._replace(past_tokens=chunk.past_tokens + step * chunk.new_tokens) for chunk in planned]
-                for planned in chunks
-            ]
+            chunks = [[chunk.after(step) for chunk in planned] for planned in chunks]
             for rank in self.ranks:
                 for chunk in chunks[rank.index]:
                     rank.try_extend(chunk.call, chunk.new_tokens)

@@ -22,6 +22,8 @@ from v4sim.engine.rank import Rank
 from v4sim.errors import LawError
 
 if TYPE_CHECKING:
+    from mypy_extensions import i64
+
     from v4sim.engine.replica import Replica
 
 _NOTHING: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -31,6 +33,17 @@ _ONE_TOKEN: NDArray[np.int64] = np.ones(1, dtype=np.int64)
 def _newest_first(call: Call) -> tuple[int, int]:
     """Where SGLang mixes, a prefill stands before the calls that decode beside it, and stays there."""
     return -call.clock0, call.join_order
+
+
+def _shares(durations_ns: list[int], width: int, weight: int) -> int:
+    """Time attributed to one row that decodes in steps of so long, each shared by `weight` tokens."""
+    total: i64 = 0
+    tokens: i64 = width
+    among: i64 = weight
+    for duration_ns in durations_ns:
+        lasted: i64 = duration_ns
+        total += lasted * tokens // among
+    return total
 
 
 class Results:
@@ -54,10 +67,8 @@ class Results:
         tokens = sum([chunk.new_tokens for planned in block.chunks for chunk in planned])
         weight = tokens + group.width * rows
         if block.first_parts_ns is not None:
-            assert block.work is not None
             duration = int(block.ends_ns[0]) - block.start_ns
-            for tell in self._replica.listeners.step:
-                tell(self._replica, block.start_ns, duration, block.first_parts_ns, block.kind, block.work)
+            self._tell_step(block, block.start_ns, duration, block.first_parts_ns)
         if rows:
             self._decoded(block, now, weight, active, rows)
         if tokens:
@@ -65,6 +76,10 @@ class Results:
         for rank in group.ranks:
             if decodes[rank.index] and rank not in active and not block.chunks[rank.index]:
                 group.scheduler.after_decode(rank, 1)  # calls that had ended, and nobody else
+
+    def _tell_step(self, block: Block, start_ns: int, duration_ns: int, parts_ns: list[int]) -> None:
+        for tell in self._replica.listeners.step:
+            tell(self._replica, start_ns, duration_ns, parts_ns, block.kind, block.rows, block.new_tokens)
 
     def free_leaving(self, now: int) -> None:
         """Calls that finished one step ago have left the batch; their memory is free."""
@@ -93,7 +108,7 @@ class Results:
             durations, ends = block.durations_ns[:steps], block.ends_ns[:steps]
             first_end = int(ends[0])
             self._tell_tokens(ends, batch.bursts(of_ranks, first_end, durations[1:], steps, group.width))
-            share = sum([duration * group.width // weight for duration in durations.tolist()])
+            share = _shares(durations.tolist(), group.width, weight)
         for rank in active:
             rank.clock += steps
             rank.last_decode_ns = now
@@ -162,7 +177,6 @@ class Results:
     def _prefill_run(self, block: Block) -> None:
         """Several steps that computed chunk after chunk of the same prompts, none of them the last."""
         assert block.run_parts_ns is not None
-        assert block.work is not None
         ranks = self._group.ranks
         planned = [(rank, chunks[0]) for rank in ranks if (chunks := block.chunks[rank.index])]
         running = [(rank, chunk) for rank, chunk in planned if chunk.call in rank.prefilling]
@@ -170,8 +184,7 @@ class Results:
         start_ns = block.start_ns
         for step in range(block.steps):
             duration_ns = int(block.ends_ns[step]) - start_ns
-            for tell in self._replica.listeners.step:
-                tell(self._replica, start_ns, duration_ns, block.run_parts_ns[step], "prefill", block.work)
+            self._tell_step(block, start_ns, duration_ns, block.run_parts_ns[step])
             start_ns += duration_ns
             for rank, chunk in running:
                 call, new = chunk.call, chunk.new_tokens

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from v4sim.engine.base import ENDLESS, Chunk
+from v4sim.engine.base import ENDLESS
 from v4sim.engine.call import Call
+from v4sim.engine.chunk import Chunk
 from v4sim.engine.estimate import Budget, NewTokenRatio
 from v4sim.engine.holdings import DECODE_WINDOW_PAGES
 from v4sim.engine.late import known_tokens

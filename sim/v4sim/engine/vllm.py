@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from v4sim.cache.legal import Hit
-from v4sim.engine.base import ENDLESS, Chunk
+from v4sim.engine.base import ENDLESS
 from v4sim.engine.cadence import PrefillCadence
 from v4sim.engine.call import FINISHED, Call
+from v4sim.engine.chunk import Chunk
 from v4sim.engine.hashed import hashed_in_flight, hashed_tokens
 from v4sim.engine.late import spent
 from v4sim.engine.rank import Rank

@@ -8,14 +8,13 @@ Units: integer nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain
+from array import array
 
 import numpy as np
 from numpy.typing import NDArray
 
 from v4sim.cost.base import PARTS
-from v4sim.metrics.histogram import LogHistogram
+from v4sim.metrics.histogram import LogHistogram, Used, Weighted, tally
 from v4sim.results import STEP_KINDS
 
 _DECODE, _MIXED = STEP_KINDS.index("decode"), STEP_KINDS.index("mixed")
@@ -25,30 +24,6 @@ _MOST_PIECES = 16
 Int64s = NDArray[np.int64]
 
 
-def _flat(nested: Iterable[Iterable[int]]) -> Int64s:
-    return np.fromiter(chain.from_iterable(nested), dtype=np.int64)
-
-
-class Sums(LogHistogram):
-    """A histogram that can be stored by its used bins and added up again."""
-
-    def used(self) -> _Used:
-        self.flush()
-        bins = np.flatnonzero(self.counts)
-        return bins.astype(np.int16), self.counts[bins], self._total_ns, self._min, self._max
-
-    def absorb(self, used: _Used) -> None:
-        bins, counts, total, least, most = used
-        if least < 0:  # it holds nothing
-            return
-        self.counts[bins] += counts
-        self._total_ns += total
-        self._min = least if self._min < 0 else min(self._min, least)
-        self._max = max(self._max, most)
-
-
-_Used = tuple[NDArray[np.int16], Int64s, int, int, int]
-_Weighted = list[tuple[Int64s, Int64s | int]]  # values and how often each counts
 # Where every burst is one token, the two forms of inter-token time are one: `both`.
 HISTOGRAMS = (*STEP_KINDS, "burst", "divided", "both")
 
@@ -61,17 +36,18 @@ class Epoch:
         self.counts = np.zeros(len(STEP_KINDS), dtype=np.int64)
         self.busy = np.zeros((replicas, ranks), dtype=np.int64)
         self.mixed = [0, 0]
-        self.histograms: dict[str, list[_Used]] = {name: [] for name in HISTOGRAMS}
-        # Not added up yet: single steps (replica, kind, parts, work), blocks (replica, parts, rows), bursts.
-        self.singles: list[tuple[int, int, list[int], list[tuple[int, int]]]] = []
+        self.histograms: dict[str, list[Used]] = {name: [] for name in HISTOGRAMS}
+        # Not added up yet. Of each single step, one after the other: replica, kind, parts, and per rank rows
+        # and new tokens. Of each block (replica, parts, rows), and bursts.
+        self.singles = array("q")
         self.blocks: list[tuple[int, Int64s, list[int]]] = []
-        self.burst: _Weighted = []
-        self.both: _Weighted = []
+        self.burst: Weighted = []
+        self.both: Weighted = []
         self.firsts: list[tuple[Int64s, Int64s]] = []  # time and tokens of bursts
-        self._later: list[_Weighted] = []  # by size − 1: times of bursts of so many tokens, and their number
+        self._later: list[Weighted] = []  # by size − 1: times of bursts of so many tokens, and their number
         self.size = 0
 
-    def later(self, size: int) -> _Weighted:
+    def later(self, size: int) -> Weighted:
         """Where bursts of `size` tokens in steps of a common duration are collected."""
         while len(self._later) < size:
             self._later.append([])
@@ -89,9 +65,9 @@ class Epoch:
                 values.clear()
         self.size = 0
 
-    def _divided(self) -> _Weighted:
+    def _divided(self) -> Weighted:
         """Per token of a burst, its share of the burst's time."""
-        divided: _Weighted = []
+        divided: Weighted = []
         if self.firsts:
             gaps = np.concatenate([gaps for gaps, _ in self.firsts])
             tokens = np.concatenate([tokens for _, tokens in self.firsts])
@@ -105,15 +81,12 @@ class Epoch:
                 bursts.clear()
         return divided
 
-    def _store(self, name: str, weighted: _Weighted) -> None:
-        histogram = Sums()
-        for values, weights in weighted:
-            histogram.add(values, weights)
+    def _store(self, name: str, weighted: Weighted) -> None:
         pieces = self.histograms[name]
-        pieces.append(histogram.used())
+        pieces.append(tally(weighted))
         if len(pieces) == _MOST_PIECES:
             # An epoch of a long run is folded thousands of times.
-            together = Sums()
+            together = LogHistogram()
             for piece in pieces:
                 together.absorb(piece)
             pieces[:] = [together.used()]
@@ -123,22 +96,22 @@ class Epoch:
             self.busy[replica] += busy[replica_of == replica].sum(axis=0)
 
     def _fold_singles(self) -> None:
-        replicas, kinds, parts, work = zip(*self.singles, strict=True)
-        self.singles.clear()
-        kind_of = np.array(kinds, dtype=np.int64)
-        # Flat first: numpy takes long over what is nested.
-        parts_ns = _flat(parts).reshape(len(parts), -1)
-        rows_tokens = _flat(chain.from_iterable(work)).reshape(len(parts), -1, 2)
+        ranks = self.busy.shape[1]
+        steps = np.array(self.singles, dtype=np.int64).reshape(-1, 2 + len(PARTS) + 2 * ranks)
+        del self.singles[:]
+        kind_of, parts_ns = steps[:, 1], steps[:, 2 : -2 * ranks]
+        rows, tokens = steps[:, -2 * ranks : -ranks], steps[:, -ranks:]
         durations = parts_ns.sum(axis=1)
-        self._add_busy(np.array(replicas, dtype=np.int64), durations[:, None] * rows_tokens.any(axis=2))
+        self._add_busy(steps[:, 0], durations[:, None] * ((rows > 0) | (tokens > 0)))
         for kind, name in enumerate(STEP_KINDS):
-            mine = kind_of == kind
-            self.parts[kind] += parts_ns[mine].sum(axis=0)
-            self.counts[kind] += int(mine.sum())
-            self._store(name, [(durations[mine], 1)])
-        rows, tokens = rows_tokens[kind_of == _MIXED].sum(axis=(0, 1)).tolist()
-        self.mixed[0] += tokens
-        self.mixed[1] += rows
+            mine = (kind_of == kind).nonzero()[0]
+            if mine.size:
+                self.parts[kind] += parts_ns[mine].sum(axis=0)
+                self.counts[kind] += mine.size
+                self._store(name, [(durations[mine], 1)])
+        mixed = kind_of == _MIXED
+        self.mixed[0] += int(tokens[mixed].sum())
+        self.mixed[1] += int(rows[mixed].sum())
 
     def _fold_blocks(self) -> None:
         replicas, parts, rows = zip(*self.blocks, strict=True)

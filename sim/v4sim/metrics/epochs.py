@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from v4sim.cost.base import PARTS
 from v4sim.engine.bursts import Bursts
 from v4sim.engine.probe import Probe
-from v4sim.metrics.epoch import HISTOGRAMS, Epoch, Sums
+from v4sim.metrics.epoch import HISTOGRAMS, Epoch
 from v4sim.metrics.histogram import LogHistogram
 from v4sim.results import STEP_KINDS, StepTotals
 
@@ -89,11 +89,16 @@ class EpochRecorder(Probe):
         duration_ns: int,
         parts_ns: list[int],
         kind: str,
-        work: list[tuple[int, int]],
+        rows: list[int],
+        new_tokens: list[int],
     ) -> None:
         end_ns = start_ns + duration_ns
         epoch = self._epoch(epoch_number(end_ns))
-        epoch.singles.append((replica.number, _KIND[kind], parts_ns, work))
+        singles = epoch.singles
+        singles.extend((replica.number, _KIND[kind]))
+        singles.fromlist(parts_ns)
+        singles.fromlist(rows)
+        singles.fromlist(new_tokens)
         epoch.size += 1
 
     def on_decode_block(
@@ -148,7 +153,10 @@ class EpochRecorder(Probe):
             epoch.firsts.append((gaps_ns, tokens))
 
     def _add_steps(self, number: int, durations_ns: Int64s, rows: int, of_size: list[Int64s] | None) -> None:
-        """Later bursts: each of `rows` sequences has one in each step, `of_size[n - 1]` [step] of n tokens."""
+        """Later bursts: `rows` sequences have one in each step, `of_size[n - 1]` [step] of them of n tokens.
+
+        None: one token each.
+        """
         epoch = self._epoch(number)
         if of_size is None:
             epoch.size += durations_ns.size
@@ -194,7 +202,7 @@ class EpochRecorder(Probe):
         counts = np.zeros(len(STEP_KINDS), dtype=np.int64)
         busy = np.zeros(self._shape, dtype=np.int64)
         mixed = [0, 0]
-        histograms = {name: Sums() for name in HISTOGRAMS}
+        histograms = {name: LogHistogram() for name in HISTOGRAMS}
         for number, epoch in sorted(self._epochs.items()):
             if not first <= number <= last:
                 continue

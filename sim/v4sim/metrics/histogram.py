@@ -19,6 +19,44 @@ _BINS = (44 << _MANTISSA_BITS) + 2  # up to 2^44 ns, about 4.9 hours
 _FLUSH = 1 << 17
 
 
+# What a histogram holds, by its used bins: bins, their counts, sum, least and most value (-1: none).
+Used = tuple[NDArray[np.int16], NDArray[np.int64], int, int, int]
+Weighted = list[tuple[NDArray[np.int64], "NDArray[np.int64] | int"]]  # values and how often each counts
+NOTHING: Used = np.zeros(0, dtype=np.int16), np.zeros(0, dtype=np.int64), 0, -1, 0
+
+
+def tally(weighted: Weighted) -> Used:
+    """Bin all values with their weights; those of weight 0 are not there."""
+    values = np.concatenate([values for values, _ in weighted])
+    if all(isinstance(weight, int) and weight == 1 for _, weight in weighted):
+        counted = values
+    else:
+        weights = np.concatenate(
+            [
+                np.full(values.size, weight) if isinstance(weight, int) else weight
+                for values, weight in weighted
+            ]
+        )
+        if not weights.all():
+            there = weights > 0
+            values, weights = values[there], weights[there]
+        counted = values * weights
+    if not values.size:
+        return NOTHING
+    bins = _bins(values)
+    lowest = int(bins.min())
+    bins -= lowest
+    counts = np.bincount(bins) if counted is values else np.bincount(bins, weights=weights).astype(np.int64)
+    used = counts.nonzero()[0]
+    return (
+        (used + lowest).astype(np.int16),
+        counts[used],
+        int(counted.sum()),
+        int(values.min()),
+        int(values.max()),
+    )
+
+
 class LogHistogram:
     """Weighted distribution of non-negative integers; bins at most 0.8 % wide."""
 
@@ -27,43 +65,38 @@ class LogHistogram:
         self._total_ns = 0
         self._min = -1
         self._max = 0
-        # Not counted yet: values of one weight, and values with a weight each.
-        self._alike: list[tuple[NDArray[np.int64], int]] = []
-        self._weighted: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._waiting: Weighted = []  # not counted yet
         self._size = 0
 
     def add(self, values_ns: NDArray[np.int64], weights: NDArray[np.int64] | int = 1) -> None:
         """Count each value with its weight; the arrays are kept until the next flush."""
         if values_ns.size:
-            if isinstance(weights, int):
-                self._alike.append((values_ns, weights))
-            else:
-                self._weighted.append((values_ns, weights))
+            self._waiting.append((values_ns, weights))
             self._size += values_ns.size
         if self._size >= _FLUSH:
             self.flush()
 
     def flush(self) -> None:
-        if not self._size:
+        if self._size:
+            self.absorb(tally(self._waiting))
+            self._waiting.clear()
+            self._size = 0
+
+    def absorb(self, used: Used) -> None:
+        """Add what another histogram holds."""
+        bins, counts, total, least, most = used
+        if least < 0:
             return
-        alike, weighted = self._alike, self._weighted
-        sizes = [values.size for values, _ in alike]
-        values = np.concatenate([values for values, _ in (*alike, *weighted)])
-        repeated = np.repeat(np.array([weight for _, weight in alike], dtype=np.int64), sizes)
-        weights = np.concatenate([repeated, *(weights for _, weights in weighted)])
-        alike.clear()
-        weighted.clear()
-        self._size = 0
-        counted = weights > 0
-        if not counted.all():
-            values, weights = values[counted], weights[counted]
-            if not values.size:
-                return
-        self.counts += np.bincount(_bins(values), weights=weights, minlength=_BINS).astype(np.int64)
-        self._total_ns += int((values * weights).sum())
-        self._max = max(self._max, int(values.max()))
-        low = int(values.min())
-        self._min = low if self._min < 0 else min(self._min, low)
+        self.counts[bins] += counts
+        self._total_ns += total
+        self._min = least if self._min < 0 else min(self._min, least)
+        self._max = max(self._max, most)
+
+    def used(self) -> Used:
+        """What it holds, by its used bins."""
+        self.flush()
+        bins = self.counts.nonzero()[0]
+        return bins.astype(np.int16), self.counts[bins], self._total_ns, self._min, self._max
 
     @property
     def count(self) -> int:

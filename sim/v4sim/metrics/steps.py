@@ -43,15 +43,15 @@ class RankRecorder(Probe):
         duration_ns: int,
         parts_ns: list[int],
         kind: str,
-        work: list[tuple[int, int]],
+        rows: list[int],
+        new_tokens: list[int],
     ) -> None:
         self.stepped_ns += duration_ns
         for index, totals in enumerate(self.ranks[replica.number]):
-            rows, tokens = work[index]
-            if rows or tokens:
+            if rows[index] or new_tokens[index]:
                 totals.busy_ns += duration_ns
-                totals.decode_rows += rows
-                totals.prefill_tokens += tokens
+                totals.decode_rows += rows[index]
+                totals.prefill_tokens += new_tokens[index]
             else:
                 totals.idle_ns += duration_ns
 
@@ -99,7 +99,8 @@ class StepRecorder(Probe):
         duration_ns: int,
         parts_ns: list[int],
         kind: str,
-        work: list[tuple[int, int]],
+        rows: list[int],
+        new_tokens: list[int],
     ) -> None:
         self.counts[kind] += 1
         singles = self._singles[kind]
@@ -234,11 +235,11 @@ class BlockRecorder(Probe):
         duration_ns: int,
         parts_ns: list[int],
         kind: str,
-        work: list[tuple[int, int]],
+        rows: list[int],
+        new_tokens: list[int],
     ) -> None:
-        rows = sum(rows for rows, _ in work)
-        tokens = sum(tokens for _, tokens in work)
-        self._add((replica.number, start_ns, start_ns + duration_ns, kind, rows, tokens))
+        end_ns = start_ns + duration_ns
+        self._add((replica.number, start_ns, end_ns, kind, sum(rows), sum(new_tokens)))
 
     def on_decode_block(
         self,

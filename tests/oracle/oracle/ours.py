@@ -24,8 +24,9 @@ from v4sim.cache.vllm_tree import VLLMTree
 from v4sim.clock import NORMAL, call_at
 from v4sim.cost.base import ConstantCost
 from v4sim.cost.load import RankLoad
-from v4sim.engine.base import Chunk, Scheduler
+from v4sim.engine.base import Scheduler
 from v4sim.engine.call import Call
+from v4sim.engine.chunk import Chunk
 from v4sim.engine.late import spent
 from v4sim.engine.rank import Rank
 from v4sim.engine.replica import Replica

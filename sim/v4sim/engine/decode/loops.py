@@ -85,6 +85,7 @@ class LoopBatch(DecodeBatch):
         self._index: vec[i64] = _zeros(0)  # where each row stands in the store
         self._emit_ns: vec[i64] = _zeros(0)
         self._first: vec[i64] = _zeros(num_ranks + 1)  # first row of each rank, and the end
+        self._run: DecodeRun | None = None
 
     def rebuild(self, ranks: Sequence[Rank]) -> None:
         calls: list[Call] = []
@@ -160,7 +161,10 @@ class LoopBatch(DecodeBatch):
     def price(self, cost: StepCost, now_ns: int, steps: int, width: int, first: list[int] | None) -> Priced:
         if not isinstance(cost, ProfileCost):
             return self._price_at_once(cost, now_ns, steps, width, first)
-        run = DecodeRun(cost.fixed(self.rows, width))
+        run = self._run
+        if run is None or run.cost is not cost:
+            run = self._run = DecodeRun(cost)
+        run.start(self.rows, width)
         parts = _zeros(steps * _NUM)
         durations = vec[i64](capacity=steps)
         ends = vec[i64](capacity=steps)
@@ -193,7 +197,8 @@ class LoopBatch(DecodeBatch):
                     if context > top:
                         top = context
                     row += 1
-                run.rank(rank, total, top)
+                if top:
+                    run.rank(rank, total, top)
                 rank += 1
             lasted = run.put(parts, at)
             at += _NUM

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from v4sim.engine.base import Chunk
 from v4sim.engine.call import FINISHED
+from v4sim.engine.chunk import Chunk
 from v4sim.engine.native.base import Batch, PrefillFirst, Row
 from v4sim.engine.native.rank import NativeRank
 from v4sim.engine.native.rules import NativeRules

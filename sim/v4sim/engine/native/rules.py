@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from v4sim.engine.base import Chunk
 from v4sim.engine.call import WAITING, Call
+from v4sim.engine.chunk import Chunk
 from v4sim.engine.native.base import Batch, Row
 from v4sim.engine.native.rank import NativeRank
 from v4sim.engine.rank import Rank
