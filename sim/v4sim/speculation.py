@@ -27,7 +27,7 @@ from v4sim.acceptance import DEFAULT_PHASE, PHASES, AcceptanceTable
 Int64s = NDArray[np.int64]
 # What a trace states of one call: (kind of output, conditional rate per draft position), …
 Stated = Sequence[tuple[str, Sequence[float]]]
-_DEFAULT = PHASES.index(DEFAULT_PHASE)
+DEFAULT = PHASES.index(DEFAULT_PHASE)
 _COUNT_AT_ONCE = 1 << 14
 
 
@@ -63,9 +63,10 @@ class AcceptanceModel:
         self.table = table
         self.draft_tokens = draft_tokens
         self._counts = np.zeros((len(PHASES), draft_tokens + 1), dtype=np.int64)
+        self._of_default = [0] * (draft_tokens + 1)
         self._cells: list[Int64s] = []  # of `counts`, not counted yet
         self._uncounted = 0
-        self._rates = np.array(table.for_drafts(draft_tokens), dtype=np.float64).reshape(
+        self.rates = np.array(table.for_drafts(draft_tokens), dtype=np.float64).reshape(
             len(PHASES), draft_tokens
         )
         self._seed = seed
@@ -74,13 +75,13 @@ class AcceptanceModel:
         """Phase code of every output position, from spans; beyond the spans the last (or default) goes on."""
         codes = np.repeat(kinds, tokens).astype(np.int64)[:output_tokens]
         if codes.size < output_tokens:
-            rest = codes[-1] if codes.size else _DEFAULT
+            rest = codes[-1] if codes.size else DEFAULT
             codes = np.concatenate([codes, np.full(output_tokens - codes.size, rest)])
         return codes
 
     def rates_of(self, stated: Stated) -> NDArray[np.float64]:
         """The table's rates [phases, drafts], but for the kinds of output that a trace states itself."""
-        rates = self._rates.copy()
+        rates = self.rates.copy()
         for kind, per_position in stated:
             known = list(per_position)[: self.draft_tokens]
             rates[PHASES.index(kind)] = known + [0.0] * (self.draft_tokens - len(known))
@@ -94,6 +95,11 @@ class AcceptanceModel:
         lengths = np.array([output_tokens])
         rates = self.rates_of(stated) if stated else None
         return self.accepted_together([uid], lengths, within, lengths - 1, phases, drafts=drafts, rates=rates)
+
+    def luck(self, uids: Sequence[int], lengths: Int64s, within: Int64s) -> NDArray[np.float64]:
+        """The draw of every output position of several contents, one after the other."""
+        keys = np.array([streams.mix(self._seed, streams.ACCEPTANCE, uid) for uid in uids], dtype=np.uint64)
+        return streams.uniforms_at(np.repeat(keys, lengths), within)
 
     def accepted_together(
         self,
@@ -111,28 +117,32 @@ class AcceptanceModel:
         `within` is each element's output position, `last` the index of each content's last element.
         """
         drafts = self.draft_tokens if drafts is None else drafts
-        table = self._rates if rates is None else rates
-        keys = np.array([streams.mix(self._seed, streams.ACCEPTANCE, uid) for uid in uids], dtype=np.uint64)
-        luck = streams.uniforms_at(np.repeat(keys, lengths), within)
+        table = self.rates if rates is None else rates
+        luck = self.luck(uids, lengths, within)
         run = np.zeros(luck.size, dtype=np.int64)
         for position in range(drafts - 1, -1, -1):
             # run[g] = accepted run of drafts position, position+1, … when draft `position` lies at g.
             at_position = table[:, position]
-            rate = at_position[_DEFAULT] if phases is None else at_position[phases]
+            rate = at_position[DEFAULT] if phases is None else at_position[phases]
             after = np.empty_like(run)
             after[:-1] = run[1:]
             after[last] = 0
             run = np.where(luck < rate, 1 + after, 0)
         return run
 
-    def record(self, starts: Int64s, ends: Int64s, phases: Int64s | None) -> None:
-        """Tally executed verify steps: output positions at their start and end."""
+    def record(self, starts: Int64s, ends: Int64s, phases: Int64s) -> None:
+        """Tally executed verify steps: output positions at their start and end, phases by position."""
         cells = ends - starts  # one more than what was accepted
-        cells += (_DEFAULT if phases is None else phases[starts]) * (self.draft_tokens + 1) - 1
+        cells += phases[starts] * (self.draft_tokens + 1) - 1
         self._cells.append(cells)
         self._uncounted += cells.size
         if self._uncounted >= _COUNT_AT_ONCE:
             self._count()
+
+    def record_sizes(self, steps: Sequence[int]) -> None:
+        """Tally executed verify steps of the default phase by the drafts that they accepted."""
+        for accepted, count in enumerate(steps):
+            self._of_default[accepted] += count
 
     def _count(self) -> None:
         if self._cells:
@@ -144,7 +154,9 @@ class AcceptanceModel:
     @property
     def counts(self) -> Int64s:
         self._count()
-        return self._counts
+        counts = self._counts.copy()
+        counts[DEFAULT] += self._of_default
+        return counts
 
     def by_phase(self) -> dict[str, tuple[list[int], list[int]]]:
         """Per phase: drafts offered and accepted at each position."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from v4sim.speculation import AcceptanceModel, walk
+from v4sim import form
+from v4sim.speculation import DEFAULT, AcceptanceModel, walk
 
 if TYPE_CHECKING:
     from v4traces import TraceTable
@@ -65,22 +66,42 @@ class Walks:
         total = int(ends[-1])
         within = np.arange(total) - np.repeat(offsets, lengths)
         phases = self._phases(begin, lengths)
-        accepted = self.model.accepted_together(list(uids), lengths, within, ends - 1, phases)
-        if self.model.draft_tokens == 1:
-            starts = _pair_walks(accepted, within)
-            cuts = np.searchsorted(starts, ends)
-            values = within[starts]
-            walks = np.split(values, cuts[:-1])
+        if form.COMPILED:
+            walks = self._one_by_one(list(uids), lengths, within, phases)
         else:
-            walks = [
-                walk(accepted[low:high], 1, high - low, self.model.draft_tokens)
-                for low, high in zip(offsets.tolist(), ends.tolist(), strict=True)
-            ]
+            walks = self._together(list(uids), lengths, within, phases)
         for i, (known, steps) in enumerate(zip(uids, walks, strict=True)):
             mine = None if phases is None else phases[offsets[i] : ends[i]]
             if begin + i in self._stated:
                 steps = self.again(known, 1, self.model.draft_tokens, mine)
             self._ready[known] = steps, mine
+
+    def _together(
+        self, uids: list[int], lengths: Int64s, within: Int64s, phases: Int64s | None
+    ) -> list[Int64s]:
+        """Each content's walk; `within` is the output position of every element of all of them."""
+        ends = np.cumsum(lengths)
+        accepted = self.model.accepted_together(uids, lengths, within, ends - 1, phases)
+        if self.model.draft_tokens == 1:
+            starts = _pair_walks(accepted, within)
+            return np.split(within[starts], np.searchsorted(starts, ends)[:-1])
+        return [
+            walk(accepted[end - length : end], 1, length, self.model.draft_tokens)
+            for length, end in zip(lengths.tolist(), ends.tolist(), strict=True)
+        ]
+
+    def _one_by_one(
+        self, uids: list[int], lengths: Int64s, within: Int64s, phases: Int64s | None
+    ) -> list[Int64s]:
+        """The same, for compiled code."""
+        from v4sim.walk_loops import Luck
+
+        model = self.model
+        draws = model.luck(uids, lengths, within).tobytes()
+        codes = None if phases is None else phases.tobytes()
+        luck = Luck(draws, codes, model.rates.ravel().tolist(), model.draft_tokens, DEFAULT)
+        begins = (np.cumsum(lengths) - lengths).tolist()
+        return [luck.walk(begin, length) for begin, length in zip(begins, lengths.tolist(), strict=True)]
 
     def _phases(self, begin: int, lengths: Int64s) -> Int64s | None:
         """Phase codes of the rows' outputs, one after the other; None if no row states phases."""

@@ -7,7 +7,6 @@ library at its top, and everything else inside the function, because `v4sim --he
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -22,6 +21,7 @@ from v4sim.commands.presets import presets
 from v4sim.commands.replay import replay
 from v4sim.commands.report import report
 from v4sim.commands.show import show
+from v4sim.form import COMPILED
 
 __all__ = ["build_app"]
 
@@ -43,9 +43,7 @@ def build_app() -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        hot = find_spec("v4sim.engine.rank")
-        compiled = hot is not None and hot.origin is not None and not hot.origin.endswith(".py")
-        print(f"v4sim {__version__}{' (compiled)' if compiled else ''}")
+        print(f"v4sim {__version__}{' (compiled)' if COMPILED else ''}")
         raise typer.Exit
 
 

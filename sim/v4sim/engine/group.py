@@ -108,7 +108,11 @@ class Group:
         for call, clock in rank.walked:
             executed = clock - call.clock0
             if self._walks is not None and executed > 0:
-                emitted = self.store.contexts(call, executed + 1) - (call.prompt_tokens - 1)
-                self._walks.model.record(emitted[:-1], emitted[1:], call.phases)
+                model = self._walks.model
+                if call.phases is None:
+                    model.record_sizes(self.store.sizes(call, executed, model.draft_tokens + 1))
+                else:
+                    emitted = self.store.contexts(call, executed + 1) - (call.prompt_tokens - 1)
+                    model.record(emitted[:-1], emitted[1:], call.phases)
             self.store.drop(call)
         rank.walked.clear()

@@ -240,7 +240,10 @@ class Replica:
             self._apply_with_hang_ups(block, now)
         else:
             self._apply(block, now)
-        self._decide_at(now)
+        if self.env.peek() > now and not self._deciding:
+            self._decide()  # nothing else happens at this instant
+        else:
+            self._decide_at(now)
 
     def _apply(self, block: Block, now: int) -> None:
         """`block` has ended, or so many steps of it as it has left."""

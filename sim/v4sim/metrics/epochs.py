@@ -94,12 +94,9 @@ class EpochRecorder(Probe):
     ) -> None:
         end_ns = start_ns + duration_ns
         epoch = self._epoch(epoch_number(end_ns))
-        singles = epoch.singles
-        singles.extend((replica.number, _KIND[kind]))
-        singles.fromlist(parts_ns)
-        singles.fromlist(rows)
-        singles.fromlist(new_tokens)
-        epoch.size += 1
+        numbers = [replica.number, _KIND[kind], *parts_ns, *rows, *new_tokens]
+        epoch.singles.fromlist(numbers)
+        epoch.size += len(numbers)
 
     def on_decode_block(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from v4sim import form
 from v4sim.engine.decode.arrays import ArrayBatch
 from v4sim.engine.decode.base import DecodeBatch, PageRule, WalkStore
 
@@ -10,9 +11,7 @@ __all__ = ["ArrayBatch", "DecodeBatch", "PageRule", "WalkStore", "new_batch"]
 
 def new_batch(num_ranks: int, pages: PageRule) -> DecodeBatch:
     """Loops where the program is compiled, arrays where it is interpreted."""
-    from v4sim.engine.decode import base
-
-    if not base.__file__.endswith(".py"):
+    if form.COMPILED:
         from v4sim.engine.decode.loops import LoopBatch
 
         return LoopBatch(num_ranks, pages)

@@ -47,6 +47,11 @@ class ArrayStore(WalkStore):
     def contexts(self, call: Call, steps: int) -> Int64s:
         return self.flat[call.offset : call.offset + steps]
 
+    def sizes(self, call: Call, steps: int, width: int) -> list[int]:
+        contexts = self.contexts(call, steps + 1)
+        found: list[int] = np.bincount(contexts[1:] - contexts[:-1] - 1, minlength=width).tolist()
+        return found
+
 
 class ArrayBatch(DecodeBatch):
     """`DecodeBatch` whose rows are numbers of an array: few numpy calls, each over all of them."""

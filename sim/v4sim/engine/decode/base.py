@@ -125,6 +125,10 @@ class WalkStore:
         """The contexts before each of a call's first steps."""
         raise NotImplementedError
 
+    def sizes(self, call: Call, steps: int, width: int) -> list[int]:
+        """How many of a call's first steps yielded 1, 2, ... `width` tokens."""
+        raise NotImplementedError
+
 
 class DecodeBatch:
     """Who decodes on each rank, and where each stands. Rebuilt when membership changes."""

@@ -75,6 +75,16 @@ class LoopStore(WalkStore):
     def contexts(self, call: Call, steps: int) -> Int64s:
         return _array(self.flat)[call.offset : call.offset + steps]
 
+    def sizes(self, call: Call, steps: int, width: int) -> list[int]:
+        flat = self.flat
+        found = [0] * width
+        at: i64 = call.offset
+        end: i64 = at + steps
+        while at < end:
+            found[flat[at + 1] - flat[at] - 1] += 1
+            at += 1
+        return found
+
 
 class LoopBatch(DecodeBatch):
     """`DecodeBatch` whose rows are walked one by one."""
@@ -165,24 +175,25 @@ class LoopBatch(DecodeBatch):
         if run is None or run.cost is not cost:
             run = self._run = DecodeRun(cost)
         run.start(self.rows, width)
-        parts = _zeros(steps * _NUM)
-        durations = vec[i64](capacity=steps)
-        ends = vec[i64](capacity=steps)
+        # Parts step by step, then how long each step lasts, then when it ends.
+        out = _zeros(steps * (_NUM + 2))
+        total_steps: i64 = steps
+        lasts_at: i64 = total_steps * _NUM
+        ends_at: i64 = lasts_at + total_steps
         end: i64 = now_ns
         flat, index, rank_of = self._store.flat, self._index, self._first
         ranks: i64 = self.num_ranks
-        at: i64 = 0
         step: i64 = 0
+        lasted: i64 = 0
         if first is not None:
-            lasted: i64 = 0
+            place: i64 = 0
             for part in first:
-                parts[at] = part
-                lasted += parts[at]
-                at += 1
+                out[place] = part
+                lasted += out[place]
+                place += 1
             end += lasted
-            durations, ends = append(durations, lasted), append(ends, end)
+            out[lasts_at], out[ends_at] = lasted, end
             step = 1
-        total_steps: i64 = steps
         while step < total_steps:
             run.begin()
             row: i64 = 0
@@ -200,13 +211,14 @@ class LoopBatch(DecodeBatch):
                 if top:
                     run.rank(rank, total, top)
                 rank += 1
-            lasted = run.put(parts, at)
-            at += _NUM
+            lasted = run.put(out, step * _NUM)
             end += lasted
-            durations, ends = append(durations, lasted), append(ends, end)
+            out[lasts_at + step], out[ends_at + step] = lasted, end
             step += 1
         run.end()
-        return Priced(_array(parts).reshape(steps, _NUM).T, _array(durations), _array(ends))
+        found = _array(out)
+        parts, rest = found[: steps * _NUM], found[steps * _NUM :]
+        return Priced(parts.reshape(steps, _NUM).T, rest[:steps], rest[steps:])
 
     def _price_at_once(
         self, cost: StepCost, now_ns: int, steps: int, width: int, first: list[int] | None
@@ -231,34 +243,36 @@ class LoopBatch(DecodeBatch):
         self, active: list[int], first_end_ns: int, durations_ns: Int64s, steps: int, width: int
     ) -> Bursts:
         flat, index, rank_of, emitted = self._store.flat, self._index, self._first, self._emit_ns
-        at: i64 = first_end_ns
-        gaps = vec[i64]()
-        for rank in active:
-            row = rank_of[rank]
-            while row < rank_of[rank + 1]:
-                gaps = append(gaps, at - emitted[row])
-                row += 1
-        if width == 1:
-            return Bursts(_array(gaps), durations_ns, 1)
+        rows = sum([self.rows[rank] for rank in active])
+        # Gaps, then tokens of the first bursts, then per size the number of later bursts in each step.
+        out = _zeros(rows if width == 1 else 2 * rows + (steps - 1) * width)
+        end: i64 = first_end_ns
+        tokens_at: i64 = rows
+        sizes_at: i64 = 2 * rows
         later: i64 = steps - 1
-        tokens = vec[i64]()
-        counted = _zeros((steps - 1) * width)
+        at: i64 = 0
         for rank in active:
-            row = rank_of[rank]
-            while row < rank_of[rank + 1]:
-                place = index[row]
-                context = flat[place + 1]
-                tokens = append(tokens, context - flat[place])
-                place += 2
-                step: i64 = 0
-                while step < later:
-                    following = flat[place + step]
-                    counted[(following - context - 1) * later + step] += 1
-                    context = following
-                    step += 1
+            row, row_end = rank_of[rank], rank_of[rank + 1]
+            while row < row_end:
+                out[at] = end - emitted[row]
+                if width > 1:
+                    place = index[row] + 1
+                    context = flat[place]
+                    out[tokens_at + at] = context - flat[place - 1]
+                    step: i64 = 0
+                    while step < later:
+                        place += 1
+                        following = flat[place]
+                        out[sizes_at + (following - context - 1) * later + step] += 1
+                        context = following
+                        step += 1
+                at += 1
                 row += 1
-        of_size = list(_array(counted).reshape(width, steps - 1))
-        return Bursts(_array(gaps), durations_ns, width, _array(tokens), of_size)
+        found = _array(out)
+        if width == 1:
+            return Bursts(found, durations_ns, 1)
+        of_size = list(found[2 * rows :].reshape(width, steps - 1))
+        return Bursts(found[:rows], durations_ns, width, found[rows : 2 * rows], of_size)
 
     # -- moving on ----------------------------------------------------------------------------------
 
