@@ -66,11 +66,20 @@ class CompileHook(BuildHookInterface[Any]):
         setup.write_text(SETUP.format(arguments=arguments, target=str(scratch / "c")))
         command = [sys.executable, "setup.py", "build_ext", "--build-lib", "lib", "--build-temp", "tmp"]
         paths = os.pathsep.join(str(root / folder) for folder in SOURCE_ROOTS)
-        flags = f"{os.environ.get('CFLAGS', '')} -ffp-contract=off".strip()
+        flags = ["-ffp-contract=off"]
+        links = []
+        if sys.platform == "linux":  # calls between the modules need no detour for someone to come between
+            flags += ["-fno-plt", "-fno-semantic-interposition"]
+            links.append("-Wl,-Bsymbolic")
         ended = subprocess.run(
             command,
             cwd=scratch,
-            env={**os.environ, "MYPYPATH": paths, "CFLAGS": flags},
+            env={
+                **os.environ,
+                "MYPYPATH": paths,
+                "CFLAGS": " ".join([os.environ.get("CFLAGS", ""), *flags]).strip(),
+                "LDFLAGS": " ".join([os.environ.get("LDFLAGS", ""), *links]).strip(),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

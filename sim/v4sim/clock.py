@@ -79,8 +79,12 @@ def call_at(env: simpy.Environment, at_ns: int, priority: int, action: Callable[
 class _Moment:
     """An event that has happened already, and that `action` alone waits for; simpy's own would do more."""
 
-    __slots__ = ("_ok", "callbacks")
+    __slots__ = ("_action", "_ok", "callbacks")
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._ok = True
-        self.callbacks: list[Callable[[Any], None]] | None = [lambda _event: action()]
+        self._action = action
+        self.callbacks: list[Callable[[Any], None]] | None = [self]  # simpy takes them when it comes to them
+
+    def __call__(self, event: Any) -> None:
+        self._action()

@@ -30,7 +30,8 @@ def test_exact_recompute_grows_by_one_window_per_layer(layers: int, tokens: int)
 
 def test_a_boundary_with_its_window_is_legal_and_costs_nothing() -> None:
     tail = chain((0, 512, 512), (512, 1024, 768))
-    assert policy("strict").legal_hit(tail, 1024)[1:] == (1024, 0, 0)
+    found = policy("strict").legal_hit(tail, 1024)
+    assert (found.tokens, found.replay_tokens, found.lost_tokens) == (1024, 0, 0)
 
 
 def test_a_tombstone_sends_the_hit_back_to_the_last_legal_boundary() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from v4sim.cache.legal import HitPolicy
+from v4sim.cache.legal import Hit, HitPolicy
 from v4sim.cache.marks import WindowMarks
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.vllm_tree import VLLMTree
@@ -69,7 +69,7 @@ def test_a_hit_ends_at_the_latest_mark_and_says_what_the_history_allowed() -> No
     cache(world, 0, 20, 12)
     hit = world.match(0, 19)
     assert (hit.tokens, hit.lost_tokens) == (12, 4)
-    assert world.match(1, 19)[1:] == (0, 0, 8), "the history of 8 tokens has no window"
+    assert world.match(1, 19) == Hit(None, 0, 0, 8), "the history of 8 tokens has no window"
 
 
 def test_marks_take_room_and_what_was_used_longest_ago_leaves_first() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from v4sim.cache.check import resident
-from v4sim.cache.legal import HitPolicy
+from v4sim.cache.legal import Hit, HitPolicy
 from v4sim.cache.owner import CacheOwner
 from v4sim.cache.sglang_tree import SGLangTree
 from v4sim.prefix import PrefixIndex
@@ -86,10 +86,10 @@ def test_a_look_up_uses_only_what_may_be_used() -> None:
     owner = CacheOwner(tree, HitPolicy("strict", PAGE, 2, 4), kv_tokens=99, swa_tokens=99, request_slots=2)
     put(tree, 0, 16, swa_from=12)
     put(tree, 2, 16, swa_from=12)
-    assert owner.look_up(1, 16)[1:] == (0, 0, 8)
+    assert owner.look_up(1, 16) == Hit(None, 0, 0, 8)
     spans = sorted((node.uid, node.start, node.end) for node in resident(tree))
     assert spans == [(0, 0, 8), (0, 8, 12), (0, 12, 16), (2, 0, 16)]
-    assert owner.look_up(2, 15)[1:] == (0, 0, 12)
+    assert owner.look_up(2, 15) == Hit(None, 0, 0, 12)
     assert owner.look_up(2, 16).tokens == 16
 
 

@@ -14,23 +14,29 @@ bounded_replay    keep the hit and replay only the last `window` tokens, approxi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from v4sim.cache.node import SpanNode
 
 VETO_RULES = ("strict", "recompute_window", "bounded_replay")
 
 
-class Hit(NamedTuple):
+@dataclass(slots=True, init=False)
+class Hit:
     """A usable prefix: `tokens` of history are reused, of which the last `replay_tokens` are computed again.
 
-    `lost_tokens` is what the full-history families would have allowed beyond `tokens`.
+    `lost_tokens` is what the full-history families would have allowed beyond `tokens`. `__init__` is written
+    out because a generated one is interpreted in compiled code.
     """
 
     node: SpanNode | None
     tokens: int
     replay_tokens: int
     lost_tokens: int
+
+    def __init__(self, node: SpanNode | None, tokens: int, replay_tokens: int, lost_tokens: int) -> None:
+        self.node, self.tokens = node, tokens
+        self.replay_tokens, self.lost_tokens = replay_tokens, lost_tokens
 
 
 NO_HIT: Final = Hit(None, 0, 0, 0)

@@ -121,7 +121,11 @@ class SGLangTree(SpanTree):
         return leaf.end - leaf.cuts[-1] if leaf.cuts else leaf.tokens
 
     def _window_stop(self, node: SpanNode, last: int) -> int:
-        return min([cut for cut in node.cuts if node.swa_start < cut < last], default=last)
+        stop = last
+        for cut in node.cuts:
+            if node.swa_start < cut < stop:
+                stop = cut
+        return stop
 
     def _shorten(self, node: SpanNode, cut: int) -> None:
         node.cuts = node.cuts[:-1]

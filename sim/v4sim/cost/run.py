@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from v4sim.cost.base import PART_INDEX
 from v4sim.cost.step import ProfileCost
+from v4sim.cost.tables import whole
 
 _SCAN: Final = PART_INDEX["index_scan"]
 _TOPK: Final = PART_INDEX["topk"]
@@ -22,11 +23,6 @@ _HCA: Final = PART_INDEX["hca"]
 _SWA: Final = PART_INDEX["swa"]
 _MHC: Final = PART_INDEX["mhc"]
 _CPU: Final = PART_INDEX["cpu"]
-
-
-# Adding 2^52 to a float that is not negative, and taking it away again, leaves a whole number, rounded half
-# to even, as `round` does at ten times the time.
-_WHOLE: Final = 4503599627370496.0
 
 
 class DecodeRun:
@@ -96,6 +92,6 @@ class DecodeRun:
 
 
 def _put(parts_ns: vec[i64], at: i64, ns: float) -> i64:
-    whole = i64((ns + _WHOLE) - _WHOLE)
-    parts_ns[at] = whole
-    return whole
+    rounded: i64 = whole(ns)
+    parts_ns[at] = rounded
+    return rounded

@@ -30,6 +30,7 @@ from v4sim.cost.engine_constants import EngineConstants, cpu_step_us, host_is_hi
 from v4sim.cost.load import RankLoad
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
+from v4sim.cost.tables import whole
 from v4sim.cost.together import Together, TogetherCost
 from v4sim.cost.vectors import VectorTable
 
@@ -117,7 +118,10 @@ class ProfileCost:
         self._piece_slopes, self._piece_bases = np.stack([topk[1], hca[1]]), np.stack([topk[2], hca[2]])
         self._mhc_of: dict[int, float] = {0: 0.0}
         self._tables: dict[int, VectorTable] = {}
-        self._commons: dict[tuple[int, int, int], tuple[Int64, int]] = {}
+        self._commons: dict[tuple[int, int, int], tuple[list[int], int]] = {}
+        self._by_rows: dict[
+            int, list[tuple[DecodeTerms, float]]
+        ] = {}  # by width: attention and mHC of a rank
         self._seen = Seen()
 
     def step(self, loads: Sequence[RankLoad], width: int, kind: str) -> list[int]:
@@ -169,8 +173,8 @@ class ProfileCost:
             return out
         seen.group = max(seen.group, tokens_total)
         seen.tokens = max(seen.tokens, rows_widest * width)
-        out[_SCAN], out[_TOPK], out[_OTHER] = round(parts[0]), round(parts[1]), round(parts[2])
-        out[_HCA], out[_SWA], out[_MHC] = round(parts[3]), round(parts[4]), round(parts[5])
+        out[_SCAN], out[_TOPK], out[_OTHER] = whole(parts[0]), whole(parts[1]), whole(parts[2])
+        out[_HCA], out[_SWA], out[_MHC] = whole(parts[3]), whole(parts[4]), whole(parts[5])
         floor = waits = 0
         if new_total:
             together = self._together.prefill(
@@ -235,7 +239,7 @@ class ProfileCost:
         slowest = total.argmax(axis=1)
         slowest += np.arange(0, total.size, len(rows))
         out = np.empty((_NUM, steps), dtype=np.int64)
-        out[:] = common
+        out[:] = np.array(common)[:, None]
         out[_ATTENTION_ROWS] = np.rint(v.attention.reshape(len(_ATTENTION_ROWS), -1).take(slowest, axis=1))
         if not self._hidden_cpu:
             out[_CPU] = self._cpu_ns
@@ -245,15 +249,17 @@ class ProfileCost:
 
     def fixed(self, rows: Sequence[int], width: int) -> FixedRows:
         """What decode steps of so many sequences a rank have in common, to price them in loops."""
-        attention, common = self.attention, [0] * _NUM
-        if any(rows):
-            common = self._common(sum(rows), max(rows), width)[0][:, 0].tolist()
+        total = sum(rows)
+        common = self._common(total, max(rows), width)[0] if total else [0] * _NUM
+        table = self._by_rows.setdefault(width, [])
+        for count in range(len(table), max(rows, default=0) + 1):
+            table.append((self.attention.decode_terms(count, width), self._mhc_at(count * width)))
         return FixedRows(
-            attention,
-            [attention.decode_terms(count, width) for count in rows],
-            [self._mhc_at(count * width) for count in rows],
+            self.attention,
+            [table[count][0] for count in rows],
+            [table[count][1] for count in rows],
             common,
-            self._cpu_ns if any(rows) else 0,
+            self._cpu_ns if total else 0,
             self._hidden_cpu,
             self._seen,
         )
@@ -263,8 +269,8 @@ class ProfileCost:
             lambda rows: self.attention.decode_terms(rows, width), lambda rows: self._mhc_at(rows * width)
         )
 
-    def _common(self, total: int, widest: int, width: int) -> tuple[Int64, int]:
-        """What is the same in every step of a batch: parts [PARTS, 1], and their sum."""
+    def _common(self, total: int, widest: int, width: int) -> tuple[list[int], int]:
+        """What is the same in every step of a batch: its parts [PARTS], and their sum."""
         key = (total, widest, width)
         found = self._commons.get(key)
         if found is None:
@@ -272,7 +278,7 @@ class ProfileCost:
             self._seen.group = max(self._seen.group, total * width)
             parts = [0] * _NUM
             _put(parts, self._together.decode(total, widest, width, widest > self._graph_rows))
-            found = self._commons[key] = np.array(parts)[:, None], sum(parts)
+            found = self._commons[key] = parts, sum(parts)
         return found
 
     def _mhc_at(self, tokens: int) -> float:
@@ -319,6 +325,6 @@ class ProfileCost:
 
 def _put(out: list[int], together: Together) -> None:
     """The common parts into a list of parts."""
-    moe, dispatch, reduce, shared, head, draft, overhead = together
-    out[_MOE], out[_DISPATCH], out[_REDUCE], out[_SHARED] = moe, dispatch, reduce, shared
-    out[_HEAD], out[_DRAFT], out[_OVERHEAD] = head, draft, overhead
+    out[_MOE], out[_DISPATCH], out[_REDUCE] = together.moe, together.dispatch, together.reduce
+    out[_SHARED], out[_HEAD], out[_DRAFT] = together.shared, together.head, together.draft
+    out[_OVERHEAD] = together.overhead

@@ -14,11 +14,20 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
+
+
+_WHOLE: Final = 4503599627370496.0  # 2^52: floats from here on are whole numbers
+
+
+def whole(x: float) -> int:
+    """`x`, which is not negative, rounded half to even; in compiled code ten times as fast as `round`."""
+    return int((x + _WHOLE) - _WHOLE) if x < _WHOLE else int(x)
 
 
 class Line:

@@ -6,7 +6,8 @@ half to even, so that both paths of the step cost share the same integers. Units
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from v4sim.cost.attention import NS, AttentionCost
 from v4sim.cost.draft_head import DraftHead, LmHead
@@ -14,7 +15,7 @@ from v4sim.cost.engine_constants import EngineConstants
 from v4sim.cost.experts import ExpertCost, LayerParts
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
-from v4sim.cost.tables import Line
+from v4sim.cost.tables import Line, whole
 
 if TYPE_CHECKING:
     from v4sim.config import Deployment
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 _PREFILLS_KEPT = 1 << 14
 
 
-class Together(NamedTuple):
+@dataclass(slots=True)
+class Together:
     """Nanoseconds of a step that every rank shares."""
 
     moe: int
@@ -113,11 +115,11 @@ class TogetherCost:
     def _round(self, layer: LayerParts, head: float, draft: float, passes: int, eager_ns: int) -> Together:
         n = self._layers
         return Together(
-            moe=round(n * layer.moe),
-            dispatch=round(n * layer.dispatch),
-            reduce=round(n * layer.all_reduce),
-            shared=round(n * layer.shared),
-            head=round(head),
-            draft=round(draft),
-            overhead=round(self._sampler_ns + passes * self._launch_ns) + eager_ns,
+            moe=whole(n * layer.moe),
+            dispatch=whole(n * layer.dispatch),
+            reduce=whole(n * layer.all_reduce),
+            shared=whole(n * layer.shared),
+            head=whole(head),
+            draft=whole(draft),
+            overhead=whole(self._sampler_ns + passes * self._launch_ns) + eager_ns,
         )

@@ -12,10 +12,10 @@ memory is free for step i+2, and an arrival during step i is first considered fo
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import numpy as np
 import simpy
 
 from v4sim.clock import Turn, call_at, decide, step_end
@@ -114,7 +114,7 @@ class Replica:
 
     def _stand_alone(self, block: Block, now: int) -> None:
         """The step of `block` that is under way ends it; alone, where somebody leaves before its results."""
-        step = int(np.searchsorted(block.ends_ns[: block.steps], now, side="left"))
+        step = bisect_left(block.ends_ns, now, 0, block.steps)
         self._token += 1
         if step == 0 or (self.scheduler.late_results and now > block.start_ns):
             block.steps, block.token = step + 1, self._token
@@ -141,9 +141,8 @@ class Replica:
             return
         # A step that ends now is a boundary where a call of now is seen, unless that was decided already.
         missed = not self.scheduler.late_results and self._turn.has_passed(now_ns, self.number)
-        boundary = int(
-            np.searchsorted(block.ends_ns[: block.steps], now_ns, side="right" if missed else "left")
-        )
+        find = bisect_right if missed else bisect_left
+        boundary = find(block.ends_ns, now_ns, 0, block.steps)
         if self.scheduler.late_results and now_ns > block.start_ns:
             boundary += 1
         if boundary + 1 < block.steps:

@@ -6,7 +6,8 @@ and the object can go; what stays is 8 bytes or less per number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from array import array
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,8 @@ COLUMNS: tuple[tuple[str, type], ...] = (
     ("gpu_share_ns", np.int64),
     ("kv_peak_tokens", np.int32),
 )
-_FLUSH = 1024
+_WIDTH: Final = 1 + len(COLUMNS)
+_FLUSH: Final = 1024
 
 
 class CallLog(Probe):
@@ -74,7 +76,7 @@ class CallLog(Probe):
     def __init__(self, turns: NDArray[np.int32], drafts: int, most: int) -> None:
         self._turns = turns
         self._drafts = drafts
-        self._rows: list[tuple[int, ...]] = []  # not yet in the columns; each begins with its place
+        self._rows = array("q")  # not yet in the columns: one after the other, each begins with its place
         self._columns: list[NDArray[Any]] = [np.empty(most, dtype=dtype) for _, dtype in COLUMNS]
         self._logged = 0
 
@@ -100,8 +102,8 @@ class CallLog(Probe):
         emitted = call.output_tokens - 1 if call.outcome == "completed" else 0
         accepted = max(0, emitted - call.verify_steps - call.retractions) if call.verify_steps else 0
         hit = call.admit_ns >= 0
-        self._rows.append(
-            (
+        self._rows.fromlist(
+            [
                 call.index,
                 call.row,
                 call.session,
@@ -135,16 +137,16 @@ class CallLog(Probe):
                 *waits,
                 call.share_ns,
                 call.kv_peak_tokens,
-            )
+            ]
         )
-        if len(self._rows) >= _FLUSH:
+        if len(self._rows) >= _FLUSH * _WIDTH:
             self._flush()
 
     def _flush(self) -> None:
         if not self._rows:
             return
-        wide = np.array(self._rows, dtype=np.int64).T
-        self._rows.clear()
+        wide = np.array(self._rows, dtype=np.int64).reshape(-1, _WIDTH).T
+        del self._rows[:]
         places = wide[0]
         for column, numbers in zip(self._columns, wide[1:], strict=True):
             column[places] = numbers

@@ -31,12 +31,7 @@ def tally(weighted: Weighted) -> Used:
     if all(isinstance(weight, int) and weight == 1 for _, weight in weighted):
         counted = values
     else:
-        weights = np.concatenate(
-            [
-                np.full(values.size, weight) if isinstance(weight, int) else weight
-                for values, weight in weighted
-            ]
-        )
+        weights = np.concatenate([_weights(values, weight) for values, weight in weighted])
         if not weights.all():
             there = weights > 0
             values, weights = values[there], weights[there]
@@ -55,6 +50,14 @@ def tally(weighted: Weighted) -> Used:
         int(values.min()),
         int(values.max()),
     )
+
+
+def _weights(values: NDArray[np.int64], weight: NDArray[np.int64] | int) -> NDArray[np.int64]:
+    if not isinstance(weight, int):
+        return weight
+    weights = np.empty_like(values)  # np.full would ask for the type of what is to fill it
+    weights.fill(weight)
+    return weights
 
 
 class LogHistogram:

@@ -7,6 +7,7 @@ were taken one by one or in blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -168,12 +169,12 @@ class SeriesRecorder(Probe):
 
     def __init__(self, replicas: list[Replica], limit: int = 4096) -> None:
         self._ranks = [replica.ranks for replica in replicas]
-        self._latest = [[(0,) * len(self.NAMES)] * len(replica.ranks) for replica in replicas]
+        self._latest = [[0] * len(self.NAMES) * len(replica.ranks) for replica in replicas]
         self._limit = limit
         self._stride = 1
         self._seen = 0
         self._times: list[int] = []
-        self._values: list[list[tuple[int, ...]]] = []
+        self._values: list[list[int]] = []  # per sample: of each rank, one after the other
 
     def on_admit(self, rank: Rank, call: Call, now_ns: int) -> None:
         self._sample(rank.replica, now_ns)
@@ -186,20 +187,15 @@ class SeriesRecorder(Probe):
         skipped = self._seen % self._stride != 0
         if skipped and len(self._ranks) == 1:
             return  # nobody will ask what it was between two samples
-        self._latest[replica] = [
-            (
-                rank.owner.kv.used,
-                rank.owner.kv_resident,
-                rank.owner.swa.used,
-                rank.num_running,
-                len(rank.waiting),
-            )
-            for rank in self._ranks[replica]
-        ]
+        latest: list[int] = []
+        for rank in self._ranks[replica]:
+            owner = rank.owner
+            latest += [owner.kv.used, owner.kv_resident, owner.swa.used, rank.num_running, len(rank.waiting)]
+        self._latest[replica] = latest
         if skipped:
             return
         self._times.append(now_ns)
-        self._values.append([values for ranks in self._latest for values in ranks])
+        self._values.append([value for values in self._latest for value in values])
         if len(self._times) >= self._limit:
             self._times = self._times[1::2]
             self._values = self._values[1::2]
@@ -208,7 +204,7 @@ class SeriesRecorder(Probe):
     def series(self) -> dict[str, Int64s]:
         """`t_ns` [samples] and each name [samples, ranks]."""
         shape = len(self._times), sum(len(ranks) for ranks in self._ranks), len(self.NAMES)
-        values = np.array(self._values, dtype=np.int64).reshape(shape)
+        values = np.fromiter(chain.from_iterable(self._values), np.int64).reshape(shape)
         return {"t_ns": np.array(self._times, dtype=np.int64)} | {
             name: values[:, :, i] for i, name in enumerate(self.NAMES)
         }

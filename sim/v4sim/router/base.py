@@ -12,6 +12,7 @@ has to do, *resident tokens* is how much history its sessions have there. A rank
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 
@@ -20,7 +21,8 @@ class Target(NamedTuple):
     rank: int
 
 
-class RouteRequest(NamedTuple):
+@dataclass(slots=True, init=False)
+class RouteRequest:
     """What a router may know of a call. `uid` names its content, `session` its session copy.
 
     `home` is where the session's last call went (-1: none) and `home_tokens` the history it has there.
@@ -29,8 +31,14 @@ class RouteRequest(NamedTuple):
     uid: int
     session: int
     prompt_tokens: int
-    home: int = -1
-    home_tokens: int = 0
+    home: int
+    home_tokens: int
+
+    def __init__(
+        self, uid: int, session: int, prompt_tokens: int, home: int = -1, home_tokens: int = 0
+    ) -> None:  # written out: a generated one is interpreted in compiled code
+        self.uid, self.session, self.prompt_tokens = uid, session, prompt_tokens
+        self.home, self.home_tokens = home, home_tokens
 
 
 class Signals:

@@ -43,7 +43,8 @@ class Router:
             seen.tokens[:] = truth.tokens
             seen.resident[:] = truth.resident
         known = self._home.get(session)
-        request = RouteRequest(uid, session, prompt_tokens, *(known or ()))
+        home, home_tokens = known or (-1, 0)
+        request = RouteRequest(uid, session, prompt_tokens, home, home_tokens)
         chosen = self.policy.choose(request, seen, now_ns)
         for signals in (seen, truth):
             signals.requests[chosen] += 1

@@ -77,13 +77,13 @@ class LoopStore(WalkStore):
 
     def sizes(self, call: Call, steps: int, width: int) -> list[int]:
         flat = self.flat
-        found = [0] * width
+        found = _zeros(width)
         at: i64 = call.offset
         end: i64 = at + steps
         while at < end:
             found[flat[at + 1] - flat[at] - 1] += 1
             at += 1
-        return found
+        return list(found)
 
 
 class LoopBatch(DecodeBatch):
@@ -186,11 +186,9 @@ class LoopBatch(DecodeBatch):
         step: i64 = 0
         lasted: i64 = 0
         if first is not None:
-            place: i64 = 0
-            for part in first:
-                out[place] = part
-                lasted += out[place]
-                place += 1
+            for part, ns in enumerate(first):
+                out[part] = ns
+                lasted += out[part]
             end += lasted
             out[lasts_at], out[ends_at] = lasted, end
             step = 1
