@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from v4sim.cost.tables import Grids, Line
+from v4sim.cost.tables import Grids, Line, whole
 
 ascending = st.lists(st.integers(0, 2_000_000), min_size=2, max_size=12, unique=True).map(sorted)
 
@@ -28,6 +28,30 @@ def test_vector_and_scalar_lines_agree_bit_for_bit(
     table = Line(*line)
     many = table.many(np.array(xs))
     assert many.tolist() == [table.at(x) for x in xs]
+
+
+@given(lines(), st.lists(st.floats(0, 4e6, allow_nan=False), min_size=1, max_size=40).map(sorted))
+def test_pieces_are_found_from_those_before_them(
+    line: tuple[list[int], list[float], str], xs: list[float]
+) -> None:
+    table = Line(*line)
+    piece = 0
+    for x in xs:
+        piece = table.piece_from(piece, x)
+        assert piece == table.piece(x)
+    assert [table.piece_from(0, x) for x in line[0]] == [table.piece(x) for x in line[0]]
+
+
+@given(
+    st.one_of(
+        st.floats(0, 1e19, allow_nan=False),
+        st.integers(0, 2**53).map(lambda n: n + 0.5),
+        st.floats(2**51, 2**54, allow_nan=False),
+    )
+)
+def test_whole_rounds_half_to_even_whatever_the_size(x: float) -> None:
+    assert whole(x) == round(x)
+    assert isinstance(whole(x), int)
 
 
 @given(lines())

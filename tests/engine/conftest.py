@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
 
+from v4sim import form
 from v4sim.engine.call import Call
 from v4sim.engine.probe import Probe
 from v4sim.engine.rank import Rank
@@ -76,3 +78,19 @@ def watch(simulate_rows: Callable[..., RunResult]) -> Callable[..., Watched]:
         return watched
 
     return go
+
+
+@pytest.fixture(scope="session")
+def as_if_compiled() -> Callable[[], AbstractContextManager[None]]:
+    """What runs inside takes the forms of the compiled program, interpreted."""
+
+    @contextmanager
+    def forms() -> Iterator[None]:
+        before = form.COMPILED
+        form.COMPILED = True  # type: ignore[misc]  # a constant, but for this
+        try:
+            yield
+        finally:
+            form.COMPILED = before  # type: ignore[misc]  # as above
+
+    return forms

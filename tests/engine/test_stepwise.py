@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from v4sim.config import Deployment, resolve
+from v4sim.cost import compile_cost, load_profile
 from v4sim.cost.base import ConstantCost
+from v4sim.model import spec
 from v4sim.results import RunResult
 from v4sim.workload import WorkloadOptions
 from v4traces import CallRef, CallRow
@@ -151,6 +155,7 @@ def assert_same(a: RunResult, b: RunResult) -> None:
 @given(rows=traces(), world=worlds(), seed=st.integers(0, 3), closed=st.booleans())
 def test_blocks_equal_single_steps_exactly(
     simulate_rows: Callable[..., RunResult],
+    as_if_compiled: Callable[[], AbstractContextManager[None]],
     rows: list[CallRow],
     world: dict[str, Any],
     seed: int,
@@ -161,10 +166,32 @@ def test_blocks_equal_single_steps_exactly(
     blocks = simulate_rows(rows, workload=workload, seed=seed, **world)
     single = simulate_rows(rows, workload=workload, seed=seed, stepwise=True, **world)
     assert_same(blocks, single)
+    with as_if_compiled():
+        loops = simulate_rows(rows, workload=workload, seed=seed, **world)
+    assert_same(loops, single)
     assert blocks.num_calls == len(rows)
     for pool in blocks.pools:
         assert pool.peak <= pool.capacity
         assert pool.used_at_end == pool.resident_at_end, f"{pool} leaks"
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(rows=traces(), world=worlds(), gpu=st.sampled_from(["b200", "h200"]))
+def test_blocks_equal_single_steps_at_the_prices_of_a_profile(
+    simulate_rows: Callable[..., RunResult],
+    small_deployment: Callable[..., Deployment],
+    as_if_compiled: Callable[[], AbstractContextManager[None]],
+    rows: list[CallRow],
+    world: dict[str, Any],
+    gpu: str,
+) -> None:
+    world["sets"] = [*world["sets"], f"hardware.gpu={gpu}"]
+    deployment = resolve(small_deployment(world["sets"], world["dp"]))
+    world["cost"] = compile_cost(load_profile(gpu), deployment, spec("v4-flash"))
+    single = simulate_rows(rows, stepwise=True, **world)
+    assert_same(simulate_rows(rows, **world), single)
+    with as_if_compiled():
+        assert_same(simulate_rows(rows, **world), single)
 
 
 def test_a_call_that_follows_from_another_replicas_choice_comes_after_its_own(

@@ -13,7 +13,7 @@ from v4sim import config, simulate
 from v4sim.capacity import RankPools
 from v4sim.cost.base import ConstantCost
 from v4sim.metrics.epochs import EpochRecorder, epoch_number, epoch_start
-from v4sim.metrics.histogram import LogHistogram
+from v4sim.metrics.histogram import LogHistogram, tally
 from v4sim.metrics.window import Window
 from v4sim.workload import WorkloadOptions
 from v4traces import CallRow
@@ -122,6 +122,32 @@ def test_epochs_tile_time_and_grow_with_it(at_ns):
     number = epoch_number(at_ns)
     assert epoch_start(number) <= at_ns < epoch_start(number + 1)
     assert epoch_start(number + 1) - epoch_start(number) <= max(1 << 30, epoch_start(number) // 16)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 10**12), max_size=8),
+            st.one_of(st.sampled_from([0, 1, 1, 3]), st.lists(st.integers(0, 4), min_size=8, max_size=8)),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_a_tally_counts_every_value_as_often_as_its_weight_says(groups):
+    weighted, each = [], []
+    for values, weight in groups:
+        of_value = [weight] * len(values) if isinstance(weight, int) else weight[: len(values)]
+        given_as = weight if isinstance(weight, int) else np.array(of_value, dtype=np.int64)
+        weighted.append((np.array(values, dtype=np.int64), given_as))
+        each += [value for value, times in zip(values, of_value, strict=True) for _ in range(times)]
+    one_by_one = LogHistogram()
+    for value in each:
+        one_by_one.add(np.array([value]))
+    found = LogHistogram()
+    found.absorb(tally(weighted))
+    assert found.counts.tolist() == (one_by_one.flush() or one_by_one.counts).tolist()
+    assert (found.total_ns, found.min, found.max) == (sum(each), min(each, default=0), max(each, default=0))
 
 
 @given(st.lists(st.lists(st.integers(0, 10**12), max_size=20), max_size=6))

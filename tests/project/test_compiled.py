@@ -38,11 +38,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def replay(import_from: str, output: Path) -> str:
+def replay(import_from: str, output: Path, *options: str) -> str:
     """Replay the sample in a process of its own; returns what the program says it is."""
     code = "import sys; from v4sim.cli import main; sys.exit(main(sys.argv[1:]))"
     answers = []
-    for arguments in (["--version"], ["replay", str(SAMPLE), "-o", str(output), "--no-report", "--check"]):
+    for arguments in (
+        ["--version"],
+        ["replay", str(SAMPLE), "-o", str(output), "--no-report", "--check", *options],
+    ):
         ended = subprocess.run(
             [sys.executable, "-c", code, *arguments],
             env={**os.environ, "PYTHONPATH": import_from},
@@ -55,11 +58,23 @@ def replay(import_from: str, output: Path) -> str:
     return answers[0].strip()
 
 
-def test_both_programs_write_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+SCARCE_WITH_DRAFTS = (  # evictions, retractions, walks of several widths
+    *("--sessions", "12", "--set", "engine.kv_tokens_per_rank=300000"),
+    *("--set", "speculation.kind=mtp", "--set", "speculation.draft_tokens=3"),
+    *("--set", "speculation.adaptive=true", "--set", "speculation.adaptive_max_rows=2"),
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), SCARCE_WITH_DRAFTS, (*SCARCE_WITH_DRAFTS, "--set", "engine.kind=vllm")],
+    ids=["default", "scarce", "vllm"],
+)
+def test_both_programs_write_the_same_bytes(wheel: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     compiled, interpreted = tmp_path / "compiled", tmp_path / "interpreted"
-    assert replay(str(wheel), compiled).endswith(" (compiled)")
+    assert replay(str(wheel), compiled, *options).endswith(" (compiled)")
     sources = os.pathsep.join(str(REPO / root) for root in ROOTS)
-    assert not replay(sources, interpreted).endswith(" (compiled)")
+    assert not replay(sources, interpreted, *options).endswith(" (compiled)")
     for name in ("calls.parquet", "result.json", "timeline.json"):
         assert (compiled / name).read_bytes() == (interpreted / name).read_bytes(), name
 

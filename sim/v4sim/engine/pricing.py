@@ -98,8 +98,6 @@ class Pricer:
         for rank in self._group.ranks:
             if rank.last_arrival_ns > visible_ns or rank.prefilling or (rank.leaving and rank.waiting):
                 return 1  # a new call will be seen, a parked one may go on, or freed memory admit one
-            if rank.held_back:
-                return 1  # it decodes again once that call's pages are free
             if rank.decoding:
                 any_rows = True
                 steps = min(steps, rank.steps_to_next_finish())

@@ -164,7 +164,7 @@ class DecodeBatch:
         raise NotImplementedError
 
     def price(self, cost: StepCost, now_ns: int, steps: int, width: int, first: list[int] | None) -> Priced:
-        """The next steps, one after the other from now on; `first`: the parts of the first, if known."""
+        """The next steps, one after the other from now on; `first`: the parts of the first of several."""
         raise NotImplementedError
 
     def bursts(
