@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from v4sim.cost import RankLoad, StepCost, compile_cost, load_profile
 from v4sim.cost.base import ConstantCost
-from v4sim.engine.decode import ArrayBatch, DecodeBatch, PageRule
+from v4sim.engine.decode import DecodeBatch, PageRule
+from v4sim.engine.decode.arrays import ArrayBatch
 from v4sim.engine.decode.loops import LoopBatch
 from v4sim.model import spec
 

@@ -55,8 +55,21 @@ class DecodeTerms:
     swa: float = 0.0
 
 
-# Nanoseconds of one rank's prefill chunks: scan, top-k, CSA rest, HCA, SWA layers.
-PrefillParts = tuple[float, float, float, float, float]
+@dataclass(slots=True, init=False)
+class PrefillParts:
+    """Nanoseconds of one rank's prefill chunks."""
+
+    scan: float
+    topk: float
+    other: float
+    hca: float
+    swa: float
+
+    def __init__(self, scan: float, topk: float, other: float, hca: float, swa: float) -> None:
+        # Written out: compiled code makes one per rank and step, and a generated one is interpreted.
+        self.scan, self.topk, self.other, self.hca, self.swa = scan, topk, other, hca, swa
+
+
 IDLE: Final = DecodeTerms()
 
 
@@ -228,7 +241,7 @@ class AttentionCost:
             # Alone, a short chunk leaves SMs idle; together chunks are bound by their work.
             scan = max(scan_most, min(scan + self._scan_floor, scan_work))
             topk = max(topk_most, min(topk, topk_work))
-        return max(scan, 0.0), topk, self.n_csa * other, self.n_hca * hca, self.n_swa * swa
+        return PrefillParts(max(scan, 0.0), topk, self.n_csa * other, self.n_hca * hca, self.n_swa * swa)
 
     def _base(self, new: int) -> float:
         """CSA rest over new tokens that have no entries of their own chunk to attend to."""

@@ -18,7 +18,6 @@ rounded once, half to even. Leaves out transfers and everything random. Caches b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -27,6 +26,7 @@ from v4sim.cost.attention import IDLE, NS, AttentionCost, DecodeTerms
 from v4sim.cost.base import PART_INDEX, PARTS, Int64
 from v4sim.cost.domain import Seen
 from v4sim.cost.engine_constants import EngineConstants, cpu_step_us, host_is_hidden, stated_us
+from v4sim.cost.fixed_rows import FixedRows
 from v4sim.cost.load import RankLoad
 from v4sim.cost.operation import Operation
 from v4sim.cost.profile import Profile
@@ -54,37 +54,6 @@ _OVERHEAD: Final = PART_INDEX["overhead"]
 _CPU: Final = PART_INDEX["cpu"]
 _NUM: Final = len(PARTS)
 _ATTENTION_ROWS: Final = np.array([_OTHER, _SCAN, _TOPK, _HCA, _SWA, _MHC])
-
-
-@dataclass(slots=True, init=False)
-class FixedRows:
-    """What decode steps with the same rows on every rank have in common (`ProfileCost.fixed`).
-
-    Per rank the coefficients of its attention and its mHC; the parts [PARTS] of what all do together; the
-    host work of the scheduler, which waits for nothing or, `hidden_cpu`, shows only where the GPU is
-    faster; and where to note how far a run goes.
-    """
-
-    attention: AttentionCost
-    terms: list[DecodeTerms]
-    mhc_ns: list[float]
-    parts_ns: list[int]
-    cpu_ns: int
-    hidden_cpu: bool
-    seen: Seen
-
-    def __init__(
-        self,
-        attention: AttentionCost,
-        terms: list[DecodeTerms],
-        mhc_ns: list[float],
-        parts_ns: list[int],
-        cpu_ns: int,
-        hidden_cpu: bool,
-        seen: Seen,
-    ) -> None:  # written out: a generated one is interpreted in compiled code
-        self.attention, self.terms, self.mhc_ns, self.parts_ns = attention, terms, mhc_ns, parts_ns
-        self.cpu_ns, self.hidden_cpu, self.seen = cpu_ns, hidden_cpu, seen
 
 
 class ProfileCost:
@@ -162,8 +131,8 @@ class ProfileCost:
             swa, mhc = terms.swa, self._mhc_at(tokens)
             if new:
                 more = attention.prefill_parts(prefill)
-                scan, topk, other = scan + more[0], topk + more[1], other + more[2]
-                hca, swa = hca + more[3], swa + more[4]
+                scan, topk, other = scan + more.scan, topk + more.topk, other + more.other
+                hca, swa = hca + more.hca, swa + more.swa
             total = scan + other + topk + hca + (swa + mhc)
             if total > best:
                 best = total

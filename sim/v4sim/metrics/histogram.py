@@ -31,7 +31,7 @@ def tally(weighted: Weighted) -> Used:
     if all(isinstance(weight, int) and weight == 1 for _, weight in weighted):
         counted = values
     else:
-        weights = np.concatenate([_weights(values, weight) for values, weight in weighted])
+        weights = _weights(weighted)
         if not weights.all():
             there = weights > 0
             values, weights = values[there], weights[there]
@@ -52,12 +52,14 @@ def tally(weighted: Weighted) -> Used:
     )
 
 
-def _weights(values: NDArray[np.int64], weight: NDArray[np.int64] | int) -> NDArray[np.int64]:
-    if not isinstance(weight, int):
-        return weight
-    weights = np.empty_like(values)  # np.full would ask for the type of what is to fill it
-    weights.fill(weight)
-    return weights
+def _weights(weighted: Weighted) -> NDArray[np.int64]:
+    """The weight of every value, those of one array after those of another."""
+    alike = [weight for _, weight in weighted if isinstance(weight, int)]
+    if not alike:
+        return np.concatenate([weight for _, weight in weighted])
+    if len(alike) == len(weighted):
+        return np.repeat(np.array(alike, dtype=np.int64), [values.size for values, _ in weighted])
+    return np.concatenate([_weights([one]) for one in weighted])
 
 
 class LogHistogram:

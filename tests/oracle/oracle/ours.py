@@ -147,8 +147,8 @@ class Luck:
         ]
         return np.concatenate(parts)
 
-    def record(self, starts: object, ends: object, phases: object) -> None:
-        return
+    def record_sizes(self, steps: Sequence[int]) -> None:
+        """Nobody asks for a tally."""
 
 
 class Watcher(ConstantCost):

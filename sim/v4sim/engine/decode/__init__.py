@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from v4sim import form
-from v4sim.engine.decode.arrays import ArrayBatch
-from v4sim.engine.decode.base import DecodeBatch, PageRule, WalkStore
+from v4sim.engine.decode.base import DecodeBatch, PageRule
 
-__all__ = ["ArrayBatch", "DecodeBatch", "PageRule", "WalkStore", "new_batch"]
+__all__ = ["DecodeBatch", "PageRule", "new_batch"]
 
 
 def new_batch(num_ranks: int, pages: PageRule) -> DecodeBatch:
@@ -15,4 +14,6 @@ def new_batch(num_ranks: int, pages: PageRule) -> DecodeBatch:
         from v4sim.engine.decode.loops import LoopBatch
 
         return LoopBatch(num_ranks, pages)
+    from v4sim.engine.decode.arrays import ArrayBatch
+
     return ArrayBatch(num_ranks, pages)
