@@ -27,7 +27,7 @@ setup(
     name="v4sim",
     packages=[],
     ext_modules=mypycify(
-        {arguments!r}, opt_level="2", debug_level="0", group_name="v4sim", target_dir={target!r}
+        {arguments!r}, opt_level="3", debug_level="0", group_name="v4sim", target_dir={target!r}
     ),
 )
 """

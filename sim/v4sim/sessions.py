@@ -49,19 +49,20 @@ class Sessions:
         self._prefixes = prefixes
         self._queue: Iterator[tuple[int | None, int, Family]] = starts(families, table, options, seed)
         # The trace's own columns, not lists of them or copies: those of a million calls would take more
-        # memory than the run.
-        self._session = table.session
-        self._prompt = table.prompt_tokens
-        self._output = table.output_tokens
-        self._asked = table.max_output_tokens
+        # memory than the run. One number of a view is a plain one, at half the price of numpy's.
+        self._session = table.session.data
+        self._prompt = table.prompt_tokens.data
+        self._output = table.output_tokens.data
+        self._asked = table.max_output_tokens.data
         self._default_max_new = default_max_new_tokens
-        self._trigger = table.trigger
-        self._priority = table.priority
-        self._bound = bound_tokens
-        self._class = eventclass.classify(table, prefixes.page_tokens)
-        self._delay_ns = np.rint(table.delay_s * (options.time_scale * NS_PER_S)).astype(np.int64)
-        self._delay_ns += offsets_ns(families, table, options.time_scale)
-        self._after_offsets = table.after_offsets
+        self._trigger = table.trigger.data
+        self._priority = table.priority.data
+        self._bound = bound_tokens.data
+        self._class = eventclass.classify(table, prefixes.page_tokens).data
+        delay_ns = np.rint(table.delay_s * (options.time_scale * NS_PER_S)).astype(np.int64)
+        delay_ns += offsets_ns(families, table, options.time_scale)
+        self._delay_ns = delay_ns.data
+        self._after_offsets = table.after_offsets.data
         self._after_rows = table.after_rows
 
     def start(self) -> None:
@@ -97,30 +98,31 @@ class Sessions:
         self, row: int, copy: int, done: dict[int, simpy.Event], left: list[int]
     ) -> Generator[simpy.Event, Any, None]:
         env = self.env
-        begin, end = self._after_offsets[row : row + 2]
-        for other in self._after_rows[begin:end].tolist():
-            dependency = done.get(other)
-            if dependency is not None and not dependency.processed:
-                yield dependency
+        begin, end = self._after_offsets[row], self._after_offsets[row + 1]
+        if begin < end:
+            for other in self._after_rows[begin:end].tolist():
+                dependency = done.get(other)
+                if dependency is not None and not dependency.processed:
+                    yield dependency
         ready = int(env.now)
-        delay_ns = int(self._delay_ns[row])
+        delay_ns = self._delay_ns[row]
         if delay_ns:
             yield env.timeout(delay_ns)
         uid = self._prefixes.uid(row, copy)
-        asked = int(self._asked[row])
+        asked = self._asked[row]
         call = Call(
             index=self.injected,
             row=row,
             uid=uid,
-            session=int(self._session[row]),
+            session=self._session[row],
             copy=copy,
-            trigger=int(self._trigger[row]),
-            event_class=int(self._class[row]),
-            prompt_tokens=int(self._prompt[row]),
-            output_tokens=max(1, int(self._output[row])),
+            trigger=self._trigger[row],
+            event_class=self._class[row],
+            prompt_tokens=self._prompt[row],
+            output_tokens=max(1, self._output[row]),
             max_new_tokens=max(1, asked if asked >= 0 else self._default_max_new),
-            priority=int(self._priority[row]),
-            bound_tokens=int(self._bound[row]),
+            priority=self._priority[row],
+            bound_tokens=self._bound[row],
             ready_ns=ready,
             sent_ns=int(env.now),
             done=done[row],

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from v4sim.metrics.calls import Calls, Int64s
+from v4sim.metrics.samples import evenly
 from v4sim.metrics.window import Window
 from v4sim.results import RunResult
 
@@ -173,7 +174,7 @@ def assign_lanes(owners: Sequence[tuple[int, int]], starts: Sequence[int], ends:
 
 def _counters(series: Mapping[str, Any], ranks: Sequence[tuple[int, int]]) -> Iterator[Event]:
     times = np.asarray(series["t_ns"])
-    chosen = np.unique(np.linspace(0, len(times) - 1, min(len(times), SAMPLES_SHOWN)).astype(np.int64))
+    chosen = evenly(len(times), SAMPLES_SHOWN)
     moments = (times[chosen] / 1e3).tolist()
     for name in sorted(set(series) - {"t_ns"}):
         values = np.asarray(series[name])

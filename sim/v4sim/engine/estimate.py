@@ -75,12 +75,10 @@ class Budget:
             rank, late = self._rank, self._rules.late_results
             clip = self._rules.clip_max_new_tokens
             running = rank.decoding + rank.leaving if rank.leaving else rank.decoding
-            self.reserved_output = sum(
-                [
-                    max(0, min(call.max_new_tokens - known_tokens(rank, call, late=late), clip))
-                    for call in running
-                ]
-            )
+            reserved = 0
+            for call in running:
+                reserved += max(0, min(call.max_new_tokens - known_tokens(rank, call, late=late), clip))
+            self.reserved_output = reserved
         owner = self._rank.owner
         return owner.kv_available + owner.kv_promised - self.reserved_output * self.ratio - self._charged
 

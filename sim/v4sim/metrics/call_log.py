@@ -74,7 +74,7 @@ class CallLog(Probe):
     """
 
     def __init__(self, turns: NDArray[np.int32], drafts: int, most: int) -> None:
-        self._turns = turns
+        self._turns = turns.data
         self._drafts = drafts
         self._rows = array("q")  # not yet in the columns: one after the other, each begins with its place
         self._columns: list[NDArray[Any]] = [np.empty(most, dtype=dtype) for _, dtype in COLUMNS]
@@ -108,7 +108,7 @@ class CallLog(Probe):
                 call.row,
                 call.session,
                 call.copy,
-                int(self._turns[call.row]),
+                self._turns[call.row],
                 call.replica,
                 call.rank,
                 call.trigger,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from v4sim.metrics.samples import evenly
 from v4sim.metrics.window import Window
 from v4sim.results import RunResult
 
@@ -54,7 +55,7 @@ def time_mean(times_ns: NDArray[np.int64], values: NDArray[np.int64], window: Wi
 def series_entry(result: RunResult) -> dict[str, Any]:
     """The `series` of result.json: `t_s`, and per name [rank][sample]; at most SAMPLES samples."""
     times = result.series["t_ns"]
-    chosen = np.unique(np.linspace(0, len(times) - 1, min(len(times), SAMPLES)).astype(np.int64))
+    chosen = evenly(len(times), SAMPLES)
     series: dict[str, Any] = {"t_s": times[chosen] / 1e9}
     for name, values in result.series.items():
         if name != "t_ns":
