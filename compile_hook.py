@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ class CompileHook(BuildHookInterface[Any]):
             build_data["force_include"][str(library)] = library.relative_to(scratch / "lib").as_posix()
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
+        # What compiled modules call at run time: no older than what they were made with.
+        build_data["dependencies"].append(f"librt>={installed('librt')}")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if build_data["pure_python"] is False:

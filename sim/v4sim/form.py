@@ -8,4 +8,4 @@ from __future__ import annotations
 
 from typing import Final
 
-COMPILED: Final = not __file__.endswith(".py")
+COMPILED: Final = not __file__.endswith((".py", ".pyc"))

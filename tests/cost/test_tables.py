@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,15 +18,6 @@ def lines(draw: st.DrawFn) -> tuple[list[int], list[float], str]:
     points = draw(ascending)
     values = draw(st.lists(st.floats(0, 1e9, allow_nan=False), min_size=len(points), max_size=len(points)))
     return points, sorted(values), draw(st.sampled_from(["linear", "hold"]))
-
-
-@given(lines(), st.lists(st.floats(0, 4e6, allow_nan=False), min_size=1, max_size=40))
-def test_vector_and_scalar_lines_agree_bit_for_bit(
-    line: tuple[list[int], list[float], str], xs: list[float]
-) -> None:
-    table = Line(*line)
-    many = table.many(np.array(xs))
-    assert many.tolist() == [table.at(x) for x in xs]
 
 
 @given(lines(), st.lists(st.floats(0, 4e6, allow_nan=False), min_size=1, max_size=40).map(sorted))

@@ -4,7 +4,8 @@ A replica steps in lockstep: one `RankLoad` per attention-DP rank goes in, integ
 part come out, and the step lasts exactly the sum of the parts. Two paths answer the same question:
 `step` (pure Python, one step of any kind) and `decode` (numpy, k decode steps with fixed rows).
 They must agree bit for bit, so a model may use only + * / max min and piecewise-linear tables,
-in the same order of operations on both, and rounds each part once (half to even).
+in the same order of operations on both, and rounds each part once (half to even). For the profiles' model
+compiled code has a third, `run.DecodeRun`, which must agree as well.
 
 Leaves out: transfers (the engine owns links) and anything random (draws are made at compile time).
 Units: tokens, sequences, integer nanoseconds; constructor arguments in seconds end in `_s`.

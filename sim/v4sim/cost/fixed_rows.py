@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from v4sim.cost.attention import AttentionCost, DecodeTerms
+from v4sim.cost.attention import DecodeTerms
 from v4sim.cost.domain import Seen
 
 
@@ -17,7 +17,6 @@ class FixedRows:
     faster; and where to note how far a run goes.
     """
 
-    attention: AttentionCost
     terms: list[DecodeTerms]
     mhc_ns: list[float]
     parts_ns: list[int]
@@ -27,7 +26,6 @@ class FixedRows:
 
     def __init__(
         self,
-        attention: AttentionCost,
         terms: list[DecodeTerms],
         mhc_ns: list[float],
         parts_ns: list[int],
@@ -35,5 +33,5 @@ class FixedRows:
         hidden_cpu: bool,
         seen: Seen,
     ) -> None:  # written out: a generated one is interpreted in compiled code
-        self.attention, self.terms, self.mhc_ns, self.parts_ns = attention, terms, mhc_ns, parts_ns
+        self.terms, self.mhc_ns, self.parts_ns = terms, mhc_ns, parts_ns
         self.cpu_ns, self.hidden_cpu, self.seen = cpu_ns, hidden_cpu, seen

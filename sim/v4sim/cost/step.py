@@ -1,4 +1,4 @@
-"""The step cost of a deployment: lockstep over DP ranks, two paths that agree bit for bit.
+"""The step cost of a deployment: lockstep over DP ranks, three paths that agree bit for bit.
 
 A step lasts as long as its slowest rank's attention and mHC, then what all do together: experts and
 collectives by the tokens of all ranks, LM head, draft passes. Parts are those of the slowest rank. Idle
@@ -11,14 +11,15 @@ ranks pay collectives only. Then, in whole nanoseconds:
                the GPU waits for the launch behind them
     cpu        host work of the scheduler that the GPU time does not hide (`host_is_hidden`)
 
-`step` uses no numpy; `decode` does the same operations in the same order on arrays. Every float part is
-rounded once, half to even. Leaves out transfers and everything random. Caches by shape: not thread-safe.
+`step` uses no numpy; `decode` does the same operations in the same order on arrays, and `run.DecodeRun`,
+which compiled code takes instead, one by one. Every float part is rounded once, half to even. Leaves out
+transfers and everything random. Caches by shape: not thread-safe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
@@ -56,6 +57,7 @@ _NUM: Final = len(PARTS)
 _ATTENTION_ROWS: Final = np.array([_OTHER, _SCAN, _TOPK, _HCA, _SWA, _MHC])
 
 
+@final
 class ProfileCost:
     """`StepCost` from a profile. Made by `compile_cost`."""
 
@@ -224,7 +226,6 @@ class ProfileCost:
         for count in range(len(table), max(rows, default=0) + 1):
             table.append((self.attention.decode_terms(count, width), self._mhc_at(count * width)))
         return FixedRows(
-            self.attention,
             [table[count][0] for count in rows],
             [table[count][1] for count in rows],
             common,

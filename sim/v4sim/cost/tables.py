@@ -1,7 +1,7 @@
 """Piecewise-linear tables: the only non-trivial function that the cost model may use.
 
-`Line` is one variable with a scalar and a vector form that agree bit for bit (both find the segment by
-a right bisection and then compute `slope * x + intercept`); `Grids` is two variables, scalar only.
+`Line` is one variable: a right bisection finds the segment, then `slope * x + intercept`, which whoever works
+on arrays does with its `pieces`, bit for bit the same. `Grids` is two variables, scalar only.
 What lies outside the points: below the first point the first value holds, above the last one the last
 segment goes on ("linear") or the last value holds ("hold"). Whoever uses a table watches its domain.
 
@@ -26,7 +26,8 @@ _WHOLE: Final = 4503599627370496.0  # 2^52: floats from here on are whole number
 
 
 def whole(x: float) -> int:
-    """`x`, which is not negative, rounded half to even; in compiled code ten times as fast as `round`."""
+    """`x` ≥ 0, as times inside a table's domain are, rounded half to even: in compiled code ten times as fast
+    as `round`."""
     return int((x + _WHOLE) - _WHOLE) if x < _WHOLE else int(x)
 
 
@@ -87,13 +88,6 @@ class Line:
     def pieces(self) -> tuple[Float64, Float64, Float64]:
         """Cuts, and slope and intercept of each piece."""
         return self._cuts_array, self._slopes_array, self._intercepts_array
-
-    def many(self, x: Float64) -> Float64:
-        """The same for every element, bit for bit."""
-        i = self._cuts_array.searchsorted(x, "right")
-        out: Float64 = self._slopes_array[i] * x
-        out += self._intercepts_array[i]
-        return out
 
 
 class Grids:

@@ -1,7 +1,7 @@
 """What all ranks of a step do together: experts, collectives, LM head, draft passes, launches.
 
 Depends on token counts alone, so a shape is computed once and kept. The floats are rounded here, once,
-half to even, so that both paths of the step cost share the same integers. Units: nanoseconds.
+half to even, so that all paths of the step cost share the same integers. Units: nanoseconds.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Block:
     """What a replica runs now. Only pure decode blocks have more than one step.
 
     `ends_ns` are the step boundaries; `parts_ns` [PARTS, steps] and `durations_ns` [steps] are there for
-    blocks that were priced as arrays. `steps` may be cut down while the block runs. Where finished calls
+    blocks that were priced as a run. `steps` may be cut down while the block runs. Where finished calls
     leave after the first step, that step was priced alone: then `rows` and `new_tokens` tell its work per
     rank and `first_parts_ns` its parts, which are the first column of `parts_ns` as well.
 

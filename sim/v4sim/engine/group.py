@@ -50,9 +50,9 @@ class Group:
         self._stale = True
 
     def refresh(self, decodes: bool = True) -> None:
-        """Bring the verify width up to date with how many decode, and the arrays with who does.
+        """Bring the verify width up to date with how many decode, and the batch with who does.
 
-        Where the next step `decodes` for nobody, the arrays can wait: nothing reads them.
+        Where the next step `decodes` for nobody, the batch can wait: nothing reads it.
         """
         if self._stale:
             if self._spec.adaptive_max_rows:
