@@ -70,7 +70,7 @@ class Results:
             duration = int(block.ends_ns[0]) - block.start_ns
             self._tell_step(block, block.start_ns, duration, block.first_parts_ns)
         if rows:
-            self._decoded(block, now, weight, active, rows)
+            self._decoded(block, now, weight, active)
         if tokens:
             self._prefilled(block, now, weight)
         for rank in group.ranks:
@@ -95,7 +95,7 @@ class Results:
 
     # -- decode ---------------------------------------------------------------------------------
 
-    def _decoded(self, block: Block, now: int, weight: int, active: list[Rank], rows: int) -> None:
+    def _decoded(self, block: Block, now: int, weight: int, active: list[Rank]) -> None:
         group, batch, steps = self._group, self._group.batch, block.steps
         of_ranks = [rank.index for rank in active]
         if block.parts_ns is None:
