@@ -59,6 +59,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         result["manifest"]["note"] = "x" * 500
         result["headline"]["sentence"] = "A_single_word_" * 12
         result["headline"]["unit"] = "u" * 200
+        result["headline"]["number"] = 0.000938
         result["steady"]["blocked"]["r" * 60] = {"calls": 3, "time_s": 40.0}
         result["assumptions"] = ["/".join(["path"] * 80)]
 

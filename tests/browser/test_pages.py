@@ -72,6 +72,21 @@ def test_figures_and_tables_can_be_read(browser: Any, pages: dict[str, Path], na
     page.close()
 
 
+@pytest.mark.parametrize("width", [*WIDTHS, 1000])
+@pytest.mark.parametrize("name", ["full", "wide", "backtest"])
+def test_the_large_number_stands_in_one_line_and_in_its_column(
+    browser: Any, pages: dict[str, Path], name: str, width: int
+) -> None:
+    page = browser.open(pages[name].as_uri(), width=width)
+    lines, spare = page.evaluate(
+        "(b => [b.getBoundingClientRect().height / parseFloat(getComputedStyle(b).fontSize),"
+        " b.clientWidth - b.scrollWidth])(document.querySelector('.number b'))"
+    )
+    assert round(lines) == 1
+    assert spare >= 0
+    page.close()
+
+
 def test_dark_and_light_are_two_looks_of_one_page(browser: Any, pages: dict[str, Path]) -> None:
     looks = []
     for scheme in SCHEMES:
