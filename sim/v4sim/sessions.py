@@ -49,7 +49,7 @@ class Sessions:
         self._prefixes = prefixes
         self._queue: Iterator[tuple[int | None, int, Family]] = starts(families, table, options, seed)
         # The trace's own columns, not lists of them or copies: those of a million calls would take more
-        # memory than the run. One number of a view is a plain one, at half the price of numpy's.
+        # memory than the run. One number of a view is a plain one.
         self._session = table.session.data
         self._prompt = table.prompt_tokens.data
         self._output = table.output_tokens.data

@@ -97,9 +97,7 @@ class SGLangTree(SpanTree):
             together = False
         node = super()._append(uid, start, end, parent, swa_from, upto)
         if node.swa_start < end:
-            low, high = min(node.swa_start, places[1]), max(node.swa_start, places[1])
-            cuts = [low] if low == high else [low, high]
-            node.cuts = tuple([cut for cut in cuts if start < cut < end])
+            node.cuts = tuple([cut for cut in sorted({node.swa_start, places[1]}) if start < cut < end])
         if together and parent is not None:
             parent.rest = node
         return node

@@ -90,9 +90,8 @@ class ProfileCost:
         self._mhc_of: dict[int, float] = {0: 0.0}
         self._tables: dict[int, VectorTable] = {}
         self._commons: dict[tuple[int, int, int], tuple[list[int], int]] = {}
-        self._by_rows: dict[
-            int, list[tuple[DecodeTerms, float]]
-        ] = {}  # by width: attention and mHC of a rank
+        # By width: attention and mHC of a rank, by its rows.
+        self._by_rows: dict[int, list[tuple[DecodeTerms, float]]] = {}
         self._seen = Seen()
 
     def step(self, loads: Sequence[RankLoad], width: int, kind: str) -> list[int]:

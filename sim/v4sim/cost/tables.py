@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
 
-
 _WHOLE: Final = 4503599627370496.0  # 2^52: floats from here on are whole numbers
 
 
 def whole(x: float) -> int:
-    """`x` ≥ 0, as times inside a table's domain are, rounded half to even: in compiled code ten times as fast
-    as `round`."""
+    """`x` ≥ 0, as times inside a table's domain are, rounded half to even: `round` without a call of it."""
     return int((x + _WHOLE) - _WHOLE) if x < _WHOLE else int(x)
 
 

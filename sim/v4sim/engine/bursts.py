@@ -16,13 +16,12 @@ class Bursts:
 
     `gaps_ns` [rows] is the time from each sequence's previous burst to its first of these, which has
     `tokens` [rows]. The later steps last `durations_ns` [k − 1], and in each of them `of_size[n − 1]`
-    [k − 1] sequences have a burst of n tokens, n = 1 to the verify width. Where every burst is one token
-    (`width` 1), `tokens` and `of_size` are None.
+    [k − 1] sequences have a burst of n tokens, n = 1 to the verify width. Where that is 1,
+    `tokens` and `of_size` are None.
     """
 
     gaps_ns: Int64s
     durations_ns: Int64s
-    width: int
     tokens: Int64s | None
     of_size: list[Int64s] | None
 
@@ -30,9 +29,8 @@ class Bursts:
         self,
         gaps_ns: Int64s,
         durations_ns: Int64s,
-        width: int,
         tokens: Int64s | None = None,
         of_size: list[Int64s] | None = None,
     ) -> None:  # written out: compiled code makes one a block, and a generated one is interpreted
-        self.gaps_ns, self.durations_ns, self.width = gaps_ns, durations_ns, width
+        self.gaps_ns, self.durations_ns = gaps_ns, durations_ns
         self.tokens, self.of_size = tokens, of_size

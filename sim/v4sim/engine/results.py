@@ -204,7 +204,7 @@ class Results:
             gap = np.array([now - call.emit_ns], dtype=np.int64)
             width = self._group.width
             tokens, of_size = (None, None) if width == 1 else (_ONE_TOKEN, [_NOTHING] * width)
-            self._tell_tokens([now], Bursts(gap, _NOTHING, width, tokens, of_size))
+            self._tell_tokens([now], Bursts(gap, _NOTHING, tokens, of_size))
         call.generated += 1
         if call.generated >= call.output_tokens or call.hung_up:
             call.output_tokens = call.generated

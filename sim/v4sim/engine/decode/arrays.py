@@ -121,7 +121,7 @@ class ArrayBatch(DecodeBatch):
         return self._listed(self._pages_of(last + (rule.in_flight_tokens or 0)), np.add)
 
     def price(self, cost: StepCost, now_ns: int, steps: int, width: int, first: list[int] | None) -> Priced:
-        ahead = self._ahead(steps)
+        ahead = self._ahead(self._index, steps)
         if first is not None:
             ahead = ahead[:, 1:]
         sums = self._spread(ahead, np.add).T
@@ -145,15 +145,15 @@ class ArrayBatch(DecodeBatch):
             index, emitted = index[keep], emitted[keep]
         gaps = first_end_ns - emitted
         if width == 1:
-            return Bursts(gaps, durations_ns, 1)
-        ahead = self._store.flat.take(index[:, None] + _OFFSETS[: steps + 1])
+            return Bursts(gaps, durations_ns)
+        ahead = self._ahead(index, steps + 1)
         tokens = ahead[:, 1:] - ahead[:, :-1]
         later = tokens[:, 1:]
         of_size = [np.add.reduce(later == size, axis=0) for size in range(1, width)]
         rest: Int64s = np.full(steps - 1, index.size)
         for counted in of_size:
             rest -= counted
-        return Bursts(gaps, durations_ns, width, tokens[:, 0], [*of_size, rest])
+        return Bursts(gaps, durations_ns, tokens[:, 0], [*of_size, rest])
 
     # -- moving on ----------------------------------------------------------------------------------
 
@@ -164,9 +164,9 @@ class ArrayBatch(DecodeBatch):
 
     # -- details ------------------------------------------------------------------------------------
 
-    def _ahead(self, steps: int) -> Int64s:
-        """Contexts [rows, steps] before each of the next steps."""
-        return self._store.flat.take(self._index[:, None] + _OFFSETS[:steps])
+    def _ahead(self, index: Int64s, steps: int) -> Int64s:
+        """Contexts [rows, steps] from these places on, one a step."""
+        return self._store.flat.take(index[:, None] + _OFFSETS[:steps])
 
     def _now(self) -> Int64s:
         return self._store.flat.take(self._index)
@@ -178,8 +178,7 @@ class ArrayBatch(DecodeBatch):
     def _counted(self, index: Int64s, steps: int) -> Int64s:
         """Contexts [rows, steps] from which the pages of each of the next steps are counted."""
         rule = self.pages
-        from_ = self._store.flat.take((index - rule.lag)[:, None] + _OFFSETS[:steps])
-        return from_ + (rule.in_flight_tokens or 0)
+        return self._ahead(index - rule.lag, steps) + (rule.in_flight_tokens or 0)
 
     def _pages_of(self, contexts: Int64s) -> Int64s:
         """Tokens of the pages that a step holds whose pages are counted from these contexts."""

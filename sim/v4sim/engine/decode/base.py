@@ -14,6 +14,7 @@ Units: tokens, integer nanoseconds.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ class Priced:
         self.parts_ns, self.durations_ns, self.ends_ns = parts_ns, durations_ns, ends_ns
 
 
-class WalkStore:
+class WalkStore(ABC):
     """Contexts of all steps of all running calls, one after the other; compacts itself when mostly garbage.
 
     Where they lie is the business of the form. The entry before a call's first step stands for the step
@@ -109,28 +110,28 @@ class WalkStore:
         self.move(moves)
         self._used = used
 
+    @abstractmethod
     def allocate(self, capacity: int) -> None:
         """An empty store."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, call: Call, before_tokens: int) -> None:
         """The contexts of `call`, at its offset."""
-        raise NotImplementedError
 
+    @abstractmethod
     def move(self, moves: list[tuple[int, int]]) -> None:
         """Into a new store of the present capacity: these stretches, one after the other."""
-        raise NotImplementedError
 
+    @abstractmethod
     def contexts(self, call: Call, steps: int) -> Int64s:
         """The contexts before each of a call's first steps."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sizes(self, call: Call, steps: int, width: int) -> list[int]:
         """How many of a call's first steps yielded 1, 2, ... `width` tokens."""
-        raise NotImplementedError
 
 
-class DecodeBatch:
+class DecodeBatch(ABC):
     """Who decodes on each rank, and where each stands. Rebuilt when membership changes."""
 
     def __init__(self, store: WalkStore, num_ranks: int, pages: PageRule) -> None:
@@ -140,44 +141,45 @@ class DecodeBatch:
         self.calls: list[Call] = []
         self.rows = [0] * num_ranks
 
+    @abstractmethod
     def rebuild(self, ranks: Sequence[Rank]) -> None:
-        raise NotImplementedError
+        """The sequences of these ranks, as they stand now."""
 
     # -- the next step ----------------------------------------------------------------------------
 
+    @abstractmethod
     def loads(self) -> tuple[list[int], list[int]]:
         """Per rank the sum and the maximum of contexts before the next step."""
-        raise NotImplementedError
 
+    @abstractmethod
     def needs(self, lags: list[int]) -> list[int]:
         """Tokens of the pages that each rank holds in the next step; `lags` as `PageRule.lag`, per rank."""
-        raise NotImplementedError
 
     # -- the next steps -----------------------------------------------------------------------------
 
+    @abstractmethod
     def held(self, rank: int, steps: int) -> list[int]:
         """Tokens of the pages that a rank holds in each of the next steps."""
-        raise NotImplementedError
 
+    @abstractmethod
     def held_last(self, steps: int) -> list[int]:
         """Those that each rank holds in the last of the next steps."""
-        raise NotImplementedError
 
+    @abstractmethod
     def price(self, cost: StepCost, now_ns: int, steps: int, width: int, first: list[int] | None) -> Priced:
         """The next steps, one after the other from now on; `first`: the parts of the first of several."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bursts(
         self, active: list[int], first_end_ns: int, durations_ns: Int64s, steps: int, width: int
     ) -> Bursts:
         """What the sequences of the `active` ranks yield in the next steps."""
-        raise NotImplementedError
 
     # -- moving on ----------------------------------------------------------------------------------
 
+    @abstractmethod
     def advance(self, rank: int, steps: int, now_ns: int) -> None:
         """This rank took so many steps, the last of which ends now."""
-        raise NotImplementedError
 
     def row_range(self, rank: int) -> tuple[int, int]:
         """First row of a rank, and the first behind it."""

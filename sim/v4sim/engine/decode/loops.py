@@ -206,7 +206,7 @@ class LoopBatch(DecodeBatch):
                     if context > top:
                         top = context
                     row += 1
-                if top:
+                if top:  # somebody decodes there
                     run.rank(rank, total, top)
                 rank += 1
             lasted = run.put(out, step * _NUM)
@@ -268,9 +268,9 @@ class LoopBatch(DecodeBatch):
                 row += 1
         found = _array(out)
         if width == 1:
-            return Bursts(found, durations_ns, 1)
+            return Bursts(found, durations_ns)
         of_size = list(found[2 * rows :].reshape(width, steps - 1))
-        return Bursts(found[:rows], durations_ns, width, found[rows : 2 * rows], of_size)
+        return Bursts(found[:rows], durations_ns, found[rows : 2 * rows], of_size)
 
     # -- moving on ----------------------------------------------------------------------------------
 
